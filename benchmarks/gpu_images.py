@@ -80,7 +80,7 @@ def ours(
     events: list[Event] = []
     loop = Loop(
         model=model,
-        rows=rows.resident(context.device) if resident else rows,
+        rows=rows.copy_to_gpu(context.device) if resident else rows,
         sampler=sampler,
         context=context,
         train=TrainConfig(

@@ -42,13 +42,13 @@ class UserError(Exception):
             text += f"; found: {_shorten(self.found)}"
         if self.allowed is not None:
             text += f"; allowed: {_shorten(self.allowed)}"
-        return printable(" ".join(text.split()))
+        return escape_unprintable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
         """Returns the parts of the error as a dict for JSON."""
         return {name: None if value is None else _shorten(value) for name, value in self._fields().items()}
 
-    def but(self, **parts: Any) -> "UserError":
+    def with_fields(self, **parts: Any) -> "UserError":
         """Returns a copy of the error with other parts, such as `key` or `file`."""
         return UserError(**{**self._fields(), **parts})
 
@@ -67,7 +67,7 @@ def _shorten(value: object, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Returns the text with unprintable characters escaped: a terminal could take them for commands."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 

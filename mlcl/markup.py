@@ -25,7 +25,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """Returns a count with its noun: `1 row`, `3,000 rows`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 

@@ -94,7 +94,7 @@ def cluster_of(on: Any) -> ReadCluster:
     except UserError as error:
         missing = {"found": "nothing", "allowed": CLUSTER_FILE}
         defaults = {key: default for key, default in missing.items() if getattr(error, key) is None}
-        raise error.but(file=f"on={on}", **defaults) from None
+        raise error.with_fields(file=f"on={on}", **defaults) from None
 
 
 def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> Answer:

@@ -16,8 +16,8 @@ from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import answer, boxed_table
 from mlcl.cli.upkeep import DryRun, Yes, remove
 from mlcl.config import apply_overrides, parse_override
-from mlcl.errors import printable
-from mlcl.markup import counted
+from mlcl.errors import escape_unprintable
+from mlcl.markup import format_count
 
 app = typer.Typer(help="Prepare, check and describe data sets.", no_args_is_help=True)
 
@@ -99,8 +99,9 @@ def check(
     from mlcl.data.validation import check as check_data
 
     report = check_data(path, allow_untrained)
-    text = f"{report.name} is sound: {_format_counts(report.rows)} rows in {counted(report.shards, 'shard')}"
-    answer(asdict(report), printable(text), *_format_notes(report.warnings), as_json=json)
+    shards = format_count(report.shards, "shard")
+    text = f"{report.name} is sound: {_format_counts(report.rows)} rows in {shards}"
+    answer(asdict(report), escape_unprintable(text), *_format_notes(report.warnings), as_json=json)
 
 
 def _format_counts(rows: Mapping[Any, int]) -> str:
@@ -108,7 +109,7 @@ def _format_counts(rows: Mapping[Any, int]) -> str:
 
 
 def _format_notes(notes: Iterable[str]) -> list[str]:
-    return [printable(f"note: {note}") for note in notes]
+    return [escape_unprintable(f"note: {note}") for note in notes]
 
 
 @app.command()
@@ -118,7 +119,7 @@ def describe(path: Place, json: Json = False) -> None:
     from mlcl.data.description import in_words
 
     description = describe_data(path)
-    answer(asdict(description), *map(printable, in_words(description)), as_json=json)
+    answer(asdict(description), *map(escape_unprintable, in_words(description)), as_json=json)
 
 
 @app.command()

@@ -14,7 +14,7 @@ import typer
 
 from mlcl.cli.options import DEFAULT_HOME, ENCODING, Delimiter, Encoding, Header, Home, Json, Text
 from mlcl.cli.output import answer, answer_to
-from mlcl.errors import UserError, printable
+from mlcl.errors import UserError, escape_unprintable
 
 Treated = Literal["negative", "leave_out", "ignore"]
 Paths = Annotated[
@@ -102,7 +102,7 @@ def init(
     result = start(paths, to, home, user_options, ask, budget)
     tree = {"found": result.found, "rules": result.rules, "files": result.files, "data": result.data}
     lines = (*result.found, "", *result.rules, "", f"wrote {', '.join(map(str, result.files))}")
-    answer(tree, *map(printable, lines), f"next: {result.next}", as_json=json)
+    answer(tree, *map(escape_unprintable, lines), f"next: {result.next}", as_json=json)
 
 
 def _read_names(text: str | None) -> tuple[str, ...]:
@@ -141,5 +141,5 @@ def _read_name_file(file: Path) -> list[str]:
 
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str:
-    typer.echo(printable(f"{question} {', '.join(answers)}"))
+    typer.echo(escape_unprintable(f"{question} {', '.join(answers)}"))
     return answer_to(f"Answer [{default}]") or default

@@ -22,7 +22,7 @@ from mlcl.cli.options import DEFAULT_HOME, Home, Json, check_control, is_typed
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
 from mlcl.config.cluster import ClusterConfig, load_cluster
-from mlcl.errors import UserError, printable
+from mlcl.errors import UserError, escape_unprintable
 
 if TYPE_CHECKING:
     from mlcl.service.jobs import JobsClient, JobView
@@ -130,10 +130,10 @@ def status(
     client = client_of(cluster, home)
     view = _find_job(client, id, home)
     exit = EXIT_OF.get(view.state, Exit.DONE)
-    lines = (printable(f"{name:9} {text}") for name, text in _describe_job(view, client).items())
+    lines = (escape_unprintable(f"{name:9} {text}") for name, text in _describe_job(view, client).items())
     answer({"cluster": client.cluster.ray.address, **job_tree(view)}, *lines, as_json=json)
     if exit and view.message and not json:
-        errors.print("\n".join(map(printable, view.message.splitlines())), style="red", markup=False)
+        errors.print("\n".join(map(escape_unprintable, view.message.splitlines())), style="red", markup=False)
     raise typer.Exit(exit)
 
 
@@ -298,7 +298,7 @@ def jobs_table(views: Iterable[JobView]) -> Table:
         )
         for view in views
     )
-    return boxed_table(heads, (map(printable, row) for row in rows))
+    return boxed_table(heads, (map(escape_unprintable, row) for row in rows))
 
 
 def _describe_job(view: JobView, client: JobsClient) -> dict[str, object]:

@@ -23,7 +23,7 @@ from mlcl.cli.options import (
 )
 from mlcl.cli.output import answer, errors, metrics_table, print_json, results, say
 from mlcl.errors import UserError
-from mlcl.markup import counted
+from mlcl.markup import format_count
 
 app = typer.Typer(help="Pretrained models.", no_args_is_help=True)
 
@@ -154,8 +154,8 @@ def predict(
     if result.unknown:
         say("not scored: the data set does not have the labels that the model predicts")
     if result.unread:
-        say(f"{counted(result.unread, 'row')} without a label, as the column error says")
-    say(f"{counted(result.rows, 'row')} by {result.predictor}" + ("" if out is None else f" in {out}"))
+        say(f"{format_count(result.unread, 'row')} without a label, as the column error says")
+    say(f"{format_count(result.rows, 'row')} by {result.predictor}" + ("" if out is None else f" in {out}"))
 
 
 @app.command(epilog="Example: mlcl models fetch google-bert/bert-base-uncased --to s3://lab/models/bert")

@@ -22,7 +22,7 @@ from rich.text import Text
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.config.loader import yaml_with_origins
 from mlcl.config.safe_yaml import dump_yaml
-from mlcl.errors import UserError, printable
+from mlcl.errors import UserError, escape_unprintable
 from mlcl.service.process.stderr import own_stderr
 from mlcl.significance.roles import by_split
 from mlcl.tracking.provenance import submitted_id
@@ -190,7 +190,9 @@ def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
     for name, splits in sorted(by_split(metrics).items()):
         values = [metrics.get(splits.get(split, "")) for split in ("val", "test")]
         # The name may contain the name of an aspect, which comes from the data.
-        rows.append([printable(name), *("" if value is None else f"{value:.4f}" for value in values)])
+        rows.append(
+            [escape_unprintable(name), *("" if value is None else f"{value:.4f}" for value in values)]
+        )
     return boxed_table(("metric", "validation", "test"), rows, title, right=("validation", "test"))
 
 

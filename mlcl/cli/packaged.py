@@ -24,7 +24,7 @@ def list_files(context: typer.Context, json: Json = False) -> None:
     files = _known_files()
     rows = [(file.kind, file.name, file.about) for file in files.values()]
     tree = {
-        name: {"kind": file.kind, "about": file.about, "file": str(file.shown)}
+        name: {"kind": file.kind, "about": file.about, "file": str(file.display_path)}
         for name, file in files.items()
     }
     answer(tree, boxed_table(("kind", "name", "about"), rows, fold=True), as_json=json)

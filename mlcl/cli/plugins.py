@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from mlcl.cli.options import Json
 from mlcl.cli.output import answer, boxed_table, print_tree, results
 from mlcl.config.reference import type_in_words
-from mlcl.errors import UserError, printable
+from mlcl.errors import UserError, escape_unprintable
 from mlcl.plugins import PluginError, UnknownPluginError, registry
 
 Name = Annotated[str | None, typer.Argument(help="Show this one in full.")]
@@ -123,4 +123,4 @@ def _default_value(field: FieldInfo) -> Any:
 
 
 def _format_cell(value: Any) -> str:
-    return printable(", ".join(value) if isinstance(value, (list, dict)) else str(value or ""))
+    return escape_unprintable(", ".join(value) if isinstance(value, (list, dict)) else str(value or ""))

@@ -10,7 +10,7 @@ import typer
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json, reject_typed_secrets
 from mlcl.cli.output import Exit, answer, say
-from mlcl.markup import counted
+from mlcl.markup import format_count
 
 if TYPE_CHECKING:
     from mlcl.service.local.service import ServiceStatus
@@ -92,7 +92,7 @@ def _status_lines(status: ServiceStatus) -> list[str]:
         )
         lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside_notes(server.outside)]
     if status.nodes:
-        nodes = counted(status.nodes, "node")
+        nodes = format_count(status.nodes, "node")
         lines.append(f"        {nodes}, {status.cpus:g} CPUs, {status.gpus:g} GPUs")
         lines.append(f"jobs    {', '.join(status.jobs) or 'none'}")
     return [*lines, f"store   {status.store}; artifacts in {status.artifacts}"]

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Exit, answer, answer_to, errors, print_json, results, say
-from mlcl.errors import UserError, printable
-from mlcl.markup import counted
+from mlcl.errors import UserError, escape_unprintable
+from mlcl.markup import format_count
 
 if TYPE_CHECKING:
     from mlcl.data.cache_entries import CacheEntry
@@ -77,7 +77,9 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
 
     if not as_json:
         for entry in found:
-            typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
+            typer.echo(
+                escape_unprintable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip())
+            )
         must_ask = ask and found and not dry_run and sys.stdin.isatty()
         if must_ask and answer_to(f"remove {_format_size(found)}? [y/N]").lower() not in ("y", "yes"):
             return
@@ -116,5 +118,7 @@ def import_home(
     tree = {"from": source, "copied": [asdict(record) for record in records]}
     lines = [f"{record.kind.removesuffix('s')} {record.name or record.id}" for record in records]
     summary = f"{len(records)} copied from {source}; the rest is here already, or is not complete"
-    notes = [f"{counted(undelivered, 'log')} not in MLflow yet: mlcl doctor --fix"] if undelivered else []
+    notes = (
+        [f"{format_count(undelivered, 'log')} not in MLflow yet: mlcl doctor --fix"] if undelivered else []
+    )
     answer({**tree, "undelivered": undelivered}, *lines, summary, *notes, as_json=json)

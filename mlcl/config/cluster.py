@@ -171,4 +171,4 @@ def load_cluster(path: Path) -> ClusterConfig:
     except UserError as error:
         # These keys may contain a secret that was written there by mistake.
         value = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
-        raise error.but(found=value) from None
+        raise error.with_fields(found=value) from None

@@ -131,8 +131,8 @@ def load_job(
         origin = job.origin_of(error.key)
         # An error in an override is not an error in a file.
         if origin is not None and origin.file is None:
-            raise error.but(file=None) from None
-        raise error.but(file=error.file or job.file_of(error.key)) from None
+            raise error.with_fields(file=None) from None
+        raise error.with_fields(file=error.file or job.file_of(error.key)) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -151,7 +151,7 @@ def parse_setting(text: str) -> dict[str, Any]:
     try:
         pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.*-]*=)", text)]
     except UserError as error:
-        raise error.but(key=f"--try {error.key}" if error.key else "--try") from None
+        raise error.with_fields(key=f"--try {error.key}" if error.key else "--try") from None
     if len(dict(pairs)) < len(pairs):
         raise UserError("sets a key twice", key="--try", found=text)
     return dict(pairs)

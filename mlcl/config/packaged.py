@@ -23,7 +23,7 @@ class PackagedFile:
     path: Path
 
     @property
-    def shown(self) -> Path:
+    def display_path(self) -> Path:
         """The path, relative to the current folder if the file is below it."""
         cwd = Path.cwd()
         return self.path.relative_to(cwd) if self.path.is_relative_to(cwd) else self.path
@@ -78,7 +78,7 @@ def find_file(kind: str, given: str | Path) -> Path:
     if str(given) not in files:
         problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), files)}"
         raise UserError(problem, found=str(given), allowed="a file, or a name of `mlcl jobs`")
-    return files[str(given)].shown
+    return files[str(given)].display_path
 
 
 def job_and_space(given: str | Path) -> tuple[Path, Path | None]:

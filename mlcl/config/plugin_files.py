@@ -126,7 +126,7 @@ def _run(plugin: PluginFile) -> None:
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, UserError):
-            raise error.but(file=plugin.file, key=KEY) from error.__cause__
+            raise error.with_fields(file=plugin.file, key=KEY) from error.__cause__
         raise
 
 

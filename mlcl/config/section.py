@@ -112,7 +112,7 @@ UserPath = Annotated[Path, AfterValidator(at_home)]
 """A path in a job or on the command line, which may begin with `~`."""
 
 
-def listed(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     """Returns a tuple with the value if it is a text or a path; any other value is returned unchanged."""
     return (value,) if isinstance(value, str | Path) else value
 
@@ -183,7 +183,7 @@ def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | Non
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _user_error(tree, error.errors()).but(file=file) from None
+        raise _user_error(tree, error.errors()).with_fields(file=file) from None
 
 
 def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserError:

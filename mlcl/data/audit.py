@@ -64,7 +64,7 @@ class LabelTable:
         return np.array([len(rows) for rows in self.rows.values()])
 
     @cached_property
-    def empty(self) -> NDArray[np.int64]:
+    def unlabelled_counts(self) -> NDArray[np.int64]:
         """The number of rows without a label in each split (S,)."""
         return np.array([int((rows.counts() == 0).sum()) for rows in self.rows.values()])
 
@@ -79,7 +79,7 @@ class LabelTable:
             return np.zeros(self.space.n_classes, dtype=np.int64)
         return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
 
-    def named(self, labels: NDArray[np.int64]) -> str:
+    def format_labels(self, labels: NDArray[np.int64]) -> str:
         """Formats the names of the classes `labels` (indices): the first `MAX_NAMES`, and how many more."""
         more = f" and {len(labels) - MAX_NAMES:,} more" if len(labels) > MAX_NAMES else ""
         return ", ".join(self.space.classes[label] for label in labels[:MAX_NAMES]) + more
@@ -180,36 +180,36 @@ def find_split_labels(table: LabelTable) -> list[str]:
     for split, count_L, share in zip(splits, counts_SL, shares_S, strict=True):
         unlikely_L = total_L * np.log(share) < np.log(CHANCE)
         labels = np.flatnonzero((count_L == total_L) & (total_L >= MIN_ROWS) & unlikely_L)
-        findings += [f"{table.named(labels)} in {split} alone"] if len(labels) else []
+        findings += [f"{table.format_labels(labels)} in {split} alone"] if len(labels) else []
     return [f"{table.name}: there is {'; '.join(findings)}: {question}"] if findings else []
 
 
 def find_constants(table: LabelTable) -> list[str]:
     """Returns a note on classes that all rows, nearly all rows or no rows have, or an empty list."""
     total_L, rows = table.counts.sum(0), int(table.sizes.sum())
-    rows -= int(table.empty.sum()) if table.space.kind == "single" else 0
+    rows -= int(table.unlabelled_counts.sum()) if table.space.kind == "single" else 0
     constants, absent = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
     frequent = np.flatnonzero(
         (total_L < rows) & (total_L >= NEARLY_CONSTANT * rows) & (rows >= MIN_ROWS_OF_A_CONSTANT)
     )
     subject = "every row" if rows == table.sizes.sum() else "every row with a label"
-    findings = [f"{subject} has {table.named(constants)}"] if len(constants) else []
+    findings = [f"{subject} has {table.format_labels(constants)}"] if len(constants) else []
     if len(frequent):
         share = format_percent(total_L[frequent].min() / rows)
-        findings.append(f"{share} of rows or more have {table.named(frequent)}")
-    findings += [f"no row has {table.named(absent)}"] if len(absent) and not table.is_aspect else []
+        findings.append(f"{share} of rows or more have {table.format_labels(frequent)}")
+    findings += [f"no row has {table.format_labels(absent)}"] if len(absent) and not table.is_aspect else []
     return [f"{table.name}: {'; '.join(findings)}"] if findings else []
 
 
 def find_unlabelled(table: LabelTable) -> list[str]:
     """Returns a note on the fraction of rows without a label in each split, and whether splits differ."""
-    if not table.empty.any():
+    if not table.unlabelled_counts.any():
         return []
-    shares_S = table.empty / table.sizes
+    shares_S = table.unlabelled_counts / table.sizes
     shares_text = ", ".join(
         f"{format_percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s
     )
-    difference = ": the splits differ" if _has_different_shares(table.empty, table.sizes) else ""
+    difference = ": the splits differ" if _has_different_shares(table.unlabelled_counts, table.sizes) else ""
     return [f"{table.name}: rows without a label are {shares_text}{difference}"]
 
 
@@ -271,7 +271,7 @@ class Names:
             rarest_word = min(name.split(), key=lambda word: word_counts[word])
             self._word_names.setdefault(rarest_word, []).append((number, f" {name} "))
 
-    def within(self, words: str) -> list[int]:
+    def find_in(self, words: str) -> list[int]:
         """Returns the numbers of the classes whose names occur in `words`, the result of `words_of`."""
         if not self._word_names:
             return []
@@ -302,7 +302,7 @@ class ReadTexts:
             words = words_of(text)
             copies.append(hash(words))
             twins.append(hash(twin_of_words(words)))
-            columns.extend(names.within(words))
+            columns.extend(names.find_in(words))
             offsets.append(len(columns))
         matrix = csr_array((np.ones(len(columns)), columns, offsets), shape=(len(texts), names.first[-1]))
         return cls(np.array(copies, dtype=np.int64), np.array(twins, dtype=np.int64), matrix)

@@ -127,7 +127,9 @@ class Dataset:
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=splits)
         if (name, unseen) not in self._splits:
             rows, held_out = SplitRows(self.reader, name, self._row_numbers(name)), self.info.held_out
-            self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
+            self._splits[name, unseen] = (
+                rows if held_out is None else rows.filter_classes(held_out, unseen=unseen)
+            )
         return self._splits[name, unseen]
 
     def _row_numbers(self, name: str) -> NDArray[np.int64]:

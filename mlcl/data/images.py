@@ -99,10 +99,10 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
 def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[Pixels]:
     """Yields each image of a split as (3, size, size) uint8. Raises UserError for an undecodable one."""
     decode_image = partial(decode, size=size, stretch=stretch)
-    return read_images(split.images(), decode_image, partial(undecoded, split))
+    return read_images(split.images(), decode_image, partial(decode_error, split))
 
 
-def undecoded(split: Split, row: int, found: str) -> UserError:
+def decode_error(split: Split, row: int, found: str) -> UserError:
     """Returns the error for an image of a split that cannot be decoded, for the reason `found`."""
     file, shard_row = split.place(row)
     place = f"row {shard_row}, id {split.ids[row]}"

@@ -187,7 +187,7 @@ def _finest_level(data: Dataset, labels: str) -> str:
     try:
         space = data.info.space(labels)
     except UserError as error:
-        raise error.but(key=f"{KEY}.labels") from None
+        raise error.with_fields(key=f"{KEY}.labels") from None
     if space.kind == "aspects":
         allowed = [name for name, other in data.info.label_spaces.items() if other.kind != "aspects"]
         raise UserError(

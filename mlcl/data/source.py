@@ -107,8 +107,8 @@ def _locate_error(
     with suppress(ValueError):  # an id that contains ", id " is cut and not found
         if problem and place_of is not None:
             file, place = place_of(row_id)
-            return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))
-    return error.but(file=path[0] if isinstance(path, tuple) else path)
+            return error.with_fields(file=file, problem=re.sub(r"row \d+$", place, problem))
+    return error.with_fields(file=path[0] if isinstance(path, tuple) else path)
 
 
 def space_of(classes: Iterable[str]) -> LabelSpace:
@@ -118,7 +118,7 @@ def space_of(classes: Iterable[str]) -> LabelSpace:
 
 def space_of_rows(rows: Names, file: Path) -> LabelSpace:
     """Returns a multi-label space with the classes that occur, sorted. Raises UserError if none occurs."""
-    return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
+    return space_of(check_class_names(sorted(set(chain.from_iterable(rows))), file))
 
 
 def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
@@ -137,7 +137,7 @@ def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[s
     return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
 
 
-def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
+def check_class_names(classes: Iterable[str], file: Path) -> tuple[str, ...]:
     """Returns the class names as a tuple. Raises UserError if there is no name, or if a name occurs twice."""
     counts = Counter(classes)
     if not counts:

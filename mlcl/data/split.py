@@ -46,7 +46,7 @@ class SplitRows:
         shard_chunks = [(self.reader.column(shard, column), rows) for shard, rows in self._shards]
         return [chunk if len(rows) == len(chunk) else chunk.take(rows) for chunk, rows in shard_chunks]
 
-    def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
+    def filter_classes(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
         """Returns the rows with a held-out class if `unseen`, else the others; None if there are none."""
         is_kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
         rows = self.rows.numpy()[is_kept_N]

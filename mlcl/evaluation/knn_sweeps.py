@@ -74,7 +74,7 @@ class VoteCells:
             added_V = (votes.rank >= previous_k) & (votes.rank < k)
             self._steps.append((self.index[key_V[added_V]], weight_V[added_V]))
 
-    def true(self, targets: LabelRows) -> Array:
+    def is_true(self, targets: LabelRows) -> Array:
         """Returns for each cell (E,) whether its label is true for its row, according to `targets`."""
         true_E = np.zeros(len(self.row), dtype=bool)
         cell = self.index[array(targets.row_index()) * targets.width + array(targets.columns)]
@@ -116,7 +116,7 @@ def sweep_counts(
     votes, known_ML = known_cells(votes, targets)
     cells = VoteCells(votes, grid.ks, (model_ML >= limit) & known_ML)
     m_E = model_ML[cells.row, cells.column].astype(np.float64)
-    true_E = cells.true(targets)
+    true_E = cells.is_true(targets)
     label_E = np.zeros_like(cells.column) if pooled else cells.column
     n_labels, column_N = 1 if pooled else targets.width, array(targets.columns)
     true_L = np.full(1, len(column_N)) if pooled else np.bincount(column_N, minlength=n_labels)
@@ -210,7 +210,7 @@ class Levels:
         """Returns the closest levels of the neighbours' probabilities q, by their root, int64."""
         return (np.sqrt(probability) * (self.count - 1) + 0.5).astype(np.int64)
 
-    def sorting(self, lambda_G: Array) -> scipy.sparse.csr_array:
+    def sort_pairs(self, lambda_G: Array) -> scipy.sparse.csr_array:
         """Returns a sparse matrix (G * J, P) that is 1 where a pair of levels is in a step.
 
         For each lambda the steps run from high to low blends.
@@ -236,7 +236,7 @@ def sweep_thresholds(
     Calls with equal `grid.lambdas` and `levels` have equal thresholds.
     """
     assert metric.counts is not None
-    sorting, (votes, known_ML) = levels.sorting(np.array(grid.lambdas)), known_cells(votes, targets)
+    sorting, (votes, known_ML) = levels.sort_pairs(np.array(grid.lambdas)), known_cells(votes, targets)
     n_cells = int(known_ML.sum())
     true_L = np.bincount(array(targets.columns), minlength=targets.width)
     true_U = true_L.sum(keepdims=True) if metric.pooled else true_L
@@ -259,7 +259,7 @@ def _pair_counts(
 ) -> Iterator[Array]:
     """Yields how many known cells, and how many true ones of them, have each pair of levels (U, 2, P)."""
     cells = VoteCells(votes, grid.ks, np.zeros(model_ML.shape, dtype=bool))
-    true_E = cells.true(targets)
+    true_E = cells.is_true(targets)
     n_groups, n_pairs = (1 if pooled else targets.width), levels.count**2
     group_L = np.arange(targets.width) * (0 if pooled else n_pairs)
     pair_ML = group_L + levels.of_model(model_ML) * levels.count

@@ -73,7 +73,7 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
     if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(f"embeddings (N, D) and (M, D) do not fit; found: {shapes[0]} and {shapes[1]}")
     q_MD = _to_matrix(queries_MD)
-    k = available(len(datastore_ND), k_max)
+    k = count_available(len(datastore_ND), k_max)
     nearest: list[Neighbours] = []
     for first in range(0, len(datastore_ND), BLOCK):
         block_nD = _to_matrix(datastore_ND[first : first + BLOCK])
@@ -104,7 +104,7 @@ def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     return Neighbours(torch.from_numpy(distance_C[order_MK]), torch.from_numpy(index_C[order_MK]))
 
 
-def available(rows: int, k_max: int) -> int:
+def count_available(rows: int, k_max: int) -> int:
     """Returns the number of neighbours that a datastore of `rows` rows has, at most k_max.
 
     Logs a warning if there are fewer than k_max. Raises ValueError if there are no rows, or k_max < 1.

@@ -126,13 +126,13 @@ def label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
         scores, true = scores_NL[inside_N], true_NL[inside_N]
         cells_here = int(np.count_nonzero(scores > UNKNOWN))
         for index, strength in enumerate(STRENGTHS):
-            predicted = scores >= candidates.best(strength)
+            predicted = scores >= candidates.best_thresholds(strength)
             counts = Counts((predicted & true).sum(0), predicted.sum(0), true.sum(0), cells_here)
             value_FS[fold, index] = signed_values(metric, counts)
     loss_FS = value_FS[:, [value_FS.mean(0).argmax()]] - value_FS
     error_S = loss_FS.std(axis=0, ddof=1) / np.sqrt(FOLDS)
     strength = STRENGTHS[int(np.argmax(loss_FS.mean(0) <= error_S))]
-    return LabelCandidates.of(cells, metric).best(strength)
+    return LabelCandidates.of(cells, metric).best_thresholds(strength)
 
 
 def signed_values(metric: Metric, counts: Counts) -> Array:
@@ -174,7 +174,7 @@ class LabelCandidates:
         pooled = [_count_at_least(scores, threshold) / p for scores in (cells.positives, cells.score)]
         return cls(metric, common, first, threshold, right, predicted, pooled[0], pooled[1], true_L, n)
 
-    def best(self, strength: float) -> Array:
+    def best_thresholds(self, strength: float) -> Array:
         """Returns the best thresholds (L,) for one n0; of equally good ones the closest to `common`.
 
         If the metric is a mean of the labels' own values, each label takes the threshold that is best for its

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from mlcl.config.safe_yaml import dump_yaml
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.report.document import (
     Block,
     Code,
@@ -117,7 +117,7 @@ def _shrinkage_blocks(data: SweepData) -> list[Block]:
         return []
     change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
     row = (run_figure(best, "score", data.result.score), mean, change)
-    heads = ("when it was selected", f"mean of {counted(len(mean.runs), 'fresh seed')}", "change")
+    heads = ("when it was selected", f"mean of {format_count(len(mean.runs), 'fresh seed')}", "change")
     return [f"{data.result.score} of {best['setting']}:", ReportTable(heads, (row,), left=())]
 
 
@@ -170,7 +170,7 @@ def _race_blocks(data: SweepData) -> list[Block]:
 
 def _search_blocks(data: SweepData) -> tuple[Block, ...]:
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
-    sentence = f"{counted(len(data.search), 'search trial')}: {counts}."
+    sentence = f"{format_count(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
         sentence += f" {len(data.dropped)} more do not fit the latest space, and are left out."
     suffix = "" if data.pruned_by == data.result.score else f" by {data.pruned_by}"
@@ -232,4 +232,4 @@ def time_shares(data: SweepData) -> list[Block]:
     )
     shares = f"{train:.0%} were training and {evaluation:.0%} evaluation"
     rest = "the rest was starting, reading data, logging and writing"
-    return [f"Of the {seconds:,.0f} s of {counted(len(timed_trainings), 'training')}, {shares}; {rest}."]
+    return [f"Of the {seconds:,.0f} s of {format_count(len(timed_trainings), 'training')}, {shares}; {rest}."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mlcl.markup import counted, markdown, markdown_table
+from mlcl.markup import format_count, markdown, markdown_table
 from mlcl.results.compared_setting import SPLIT_SEED
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
@@ -31,7 +31,7 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     parts = []
     rows = _figure_rows(searches, metrics)
     if rows:
-        seeds = counted(sum(map(len, searches)), "seed")
+        seeds = format_count(sum(map(len, searches)), "seed")
         heading = f"{markdown(label)} of the {kind} {markdown(result.name)}, {seeds}:"
         parts += [heading, markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows)]
     if sentences:

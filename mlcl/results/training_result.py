@@ -18,7 +18,7 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 """A float that may be NaN or infinite: JSON has neither, so both are written as null and read as NaN."""
 RoleField = Annotated[
     Role,
-    PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
+    PlainValidator(lambda names: names if isinstance(names, Role) else Role.from_names(names)),
     PlainSerializer(lambda role: role.names),
 ]
 """The roles of a setting or an arm, as a list of names in JSON."""

@@ -15,7 +15,7 @@ class Role(Flag):
     CONTROL = auto()
 
     @classmethod
-    def named(cls, names: Iterable[str]) -> Role:
+    def from_names(cls, names: Iterable[str]) -> Role:
         """Returns the union of the roles with these lower-case names. Raises KeyError for any other name."""
         role = cls(0)
         for name in names:

@@ -40,7 +40,7 @@ class PluginTestCase:
         with register_plugins(self.registry, self.modules):
             yield
 
-    def declared(self, key: str) -> Sequence[Any]:
+    def read_list(self, key: str) -> Sequence[Any]:
         """Returns the attribute `key`, a list of what to test.
 
         Raises CollectError for an empty list, whose tests pytest would skip, and for a single text.

@@ -63,7 +63,7 @@ class EncoderTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the encoder's section."""
         if "written" in metafunc.fixturenames:
-            sections = self.declared("sections")
+            sections = self.read_list("sections")
             metafunc.parametrize("written", sections, ids=lambda section: section["name"])
 
     @pytest.fixture
@@ -292,7 +292,9 @@ def _encode_batch(job_data: JobData, dtype: torch.dtype) -> Batch:
 
 
 def _encode_inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
-    return _convert_floats(job_data.encode(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
+    return _convert_floats(
+        job_data.encode(job_data.train).plain_inputs(torch.arange(ROWS), CPU.device), dtype
+    )
 
 
 def _convert_floats(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

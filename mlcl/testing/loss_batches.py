@@ -40,7 +40,7 @@ class LossBatch:
 
     def labels(self, loss: str) -> Labels | None:
         """Returns the labels in the form that the loss takes; None for a loss that uses only sample ids."""
-        kind, values = LOSSES[loss].labels, self.plain(loss)
+        kind, values = LOSSES[loss].labels, self.plain_labels(loss)
         if kind == "multi_label":
             return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
         if kind == "none":
@@ -53,7 +53,7 @@ class LossBatch:
         """Returns the id of the sample of each row, (B,) int64."""
         return torch.tensor(self.samples)
 
-    def plain(self, loss: str) -> list[Any]:
+    def plain_labels(self, loss: str) -> list[Any]:
         """Returns the label of each row, in plain Python, of the kind that the loss uses."""
         labels_by_kind: dict[str, list[Any]] = {
             "class": self.classes,

@@ -85,7 +85,7 @@ class LossTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by case, and those that take an `engine` also by engine."""
         with register_plugins(LOSSES, self.modules):
-            names = self.declared("names")
+            names = self.read_list("names")
             cases = cases_of(names, self.more)
             engines = {name: engines_of(name) for name in names}
         if "engine" in metafunc.fixturenames:
@@ -233,7 +233,7 @@ class LossTestCase(PluginTestCase):
 
     def _defined_value(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
         name, options = case
-        return self.definition(name, batch.z.tolist(), batch.plain(name), tau, **options)
+        return self.definition(name, batch.z.tolist(), batch.plain_labels(name), tau, **options)
 
 
 def engines_of(name: str) -> list[Engine]:

@@ -77,7 +77,7 @@ class MetricTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the name of the metric and the tasks that it supports."""
         with register_plugins(METRICS, self.modules):
-            declared_names = self.declared("names")
+            declared_names = self.read_list("names")
             names = [name for name in declared_names if not isinstance(METRICS[name], EmbeddingMetric)]
             pairs = [(name, task) for name in names for task in METRICS[name].tasks]
         if not pairs:

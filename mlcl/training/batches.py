@@ -78,7 +78,7 @@ class Rows:
             labels = {name: space[indices_R] for name, space in self.labels.items()}
             yield Batch(inputs, labels, self.sample_ids[indices_R])
 
-    def plain(self, indices_B: Tensor, device: torch.device) -> Inputs:
+    def plain_inputs(self, indices_B: Tensor, device: torch.device) -> Inputs:
         """Returns the inputs of the rows `indices_B` for evaluation, on the device, without augmentation."""
         inputs = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
@@ -94,7 +94,7 @@ class Rows:
         )
         return views.contiguous(memory_format=memory_format(pixels.device))
 
-    def resident(self, device: torch.device) -> Rows:
+    def copy_to_gpu(self, device: torch.device) -> Rows:
         """Returns the rows with images copied into GPU memory, if `device` is a GPU and they fit into it."""
         if device.type != "cuda" or not isinstance(self.inputs, ImageRows):
             return self

@@ -154,7 +154,7 @@ def build_loop(
     # PyTorch's convolutions compute in the memory format of the weights, not in that of the images.
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
-    rows = job_data.encode(job_data.train).resident(context.device)
+    rows = job_data.encode(job_data.train).copy_to_gpu(context.device)
     minimum = least_samples(model.encoder) if job.views == 1 else 1
     return Loop(
         model=model,

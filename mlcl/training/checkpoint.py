@@ -123,7 +123,7 @@ def trained_weights(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen_names}
 
 
-def unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unshare_tensors(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns weights on the CPU, contiguous and without shared memory, which safetensors refuses."""
     tensors: dict[str, Tensor] = {}
     addresses = set[int]()

@@ -16,7 +16,7 @@ from mlcl.evaluation.scores import aspect_metric
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
 from mlcl.training.baselines import BASELINES
-from mlcl.training.baselines.jobs import unfit
+from mlcl.training.baselines.jobs import unfit_reason
 from mlcl.training.batches import group_sizes, sampler_labels
 from mlcl.training.split_metrics import hierarchy_of
 
@@ -44,7 +44,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     if modality != info.modality:
         problem = f"reads {plural(modality)}, the data set {info.name} holds {plural(info.modality)}"
         raise UserError(problem, key="encoder.name", found=job.encoder.name)
-    reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
+    reason = "" if job.baseline is None else unfit_reason(BASELINES[job.baseline], job, info)
     if reason:
         raise UserError(reason, key="baseline", found=job.baseline)
     _check_ensemble(job, info)
@@ -96,7 +96,7 @@ def _find_space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
     try:
         return info.space(name)
     except UserError as error:
-        raise error.but(key=key, found=error.found or name) from None
+        raise error.with_fields(key=key, found=error.found or name) from None
 
 
 def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
@@ -114,7 +114,7 @@ def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
     if job.evaluation.metric.startswith("knn/"):
         problem = "an ensemble is chosen after the search, which the classifier's metric selects"
         raise UserError(problem, key="evaluation.metric", found=job.evaluation.metric, allowed="val/...")
-    reason = unfit(BASELINES[name], job, info)
+    reason = unfit_reason(BASELINES[name], job, info)
     if reason:
         raise UserError(reason, key=key, found=name)
 

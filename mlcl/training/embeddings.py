@@ -27,7 +27,7 @@ from mlcl.evaluation import (
     neighbour_overlap,
     retrieve,
 )
-from mlcl.evaluation.retrieval import available, merge
+from mlcl.evaluation.retrieval import count_available, merge
 from mlcl.labels import LabelRows
 from mlcl.training.batches import Rows
 from mlcl.training.classifier import Labels
@@ -75,7 +75,7 @@ class RankRows:
         """
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
-        k = available(rows, k)
+        k = count_available(rows, k)
         blocks = [
             self._merge_neighbours(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)
         ]
@@ -133,7 +133,7 @@ class SplitEncoder:
         """Returns the float32 label vectors (B, L, D) of the rows `indices_B`, on the device."""
         self.encoder.eval()
         with self.context.autocast(self.precision):
-            vectors: Tensor = self.encoder.label_vectors(**rows.plain(indices_B, self.context.device))  # type: ignore[operator]
+            vectors: Tensor = self.encoder.label_vectors(**rows.plain_inputs(indices_B, self.context.device))  # type: ignore[operator]
         return vectors
 
     @property
@@ -147,7 +147,7 @@ class SplitEncoder:
         output_nO = torch.empty(len(own_range), columns)
         for first in range(0, len(own_range), self.batch_size):
             batch = own_range[first : first + self.batch_size]
-            inputs = rows.plain(torch.arange(batch.start, batch.stop), self.context.device)
+            inputs = rows.plain_inputs(torch.arange(batch.start, batch.stop), self.context.device)
             with self.context.autocast(self.precision):
                 output: Tensor = self.encoder(**inputs)
             output_nO[first : first + len(batch)] = output[:, :columns]

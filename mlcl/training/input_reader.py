@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import ImageContent, Pixels, decode, load_upright, read_images, undecoded
+from mlcl.data.images import ImageContent, Pixels, decode, decode_error, load_upright, read_images
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
@@ -85,7 +85,7 @@ class InputReader:
         """
         if self.collate is not None:
             is_text = self.modality == "text"
-            contents, refuse = split.texts() if is_text else split.images(), partial(undecoded, split)
+            contents, refuse = split.texts() if is_text else split.images(), partial(decode_error, split)
             rows = CollatedRows(self.collate, contents, None if is_text else refuse)
             rows.batch(torch.arange(min(1, len(rows))))
             return rows

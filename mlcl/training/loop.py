@@ -327,7 +327,7 @@ class Loop:
         # Without a classifier, which two-phase jobs train later, the neighbours' metric is compared.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
-        if self.context.any(self.context.is_main and patience.better(value, position.best)):
+        if self.context.any(self.context.is_main and patience.is_better(value, position.best)):
             position.best, position.best_step, position.stale = value, position.step, 0
             weights = trained_weights(self.model)
             self.best_weights = {name: t.to("cpu", copy=True) for name, t in weights.items()}

@@ -20,7 +20,7 @@ class Patience:
     metric: str
     mode: Literal["max", "min"]
 
-    def better(self, value: float, best: float | None) -> bool:
+    def is_better(self, value: float, best: float | None) -> bool:
         """Whether the metric of a validation beats the best so far. NaN never does."""
         if best is None:
             return value == value

@@ -26,7 +26,7 @@ from mlcl.config import job_yaml
 from mlcl.data import Split
 from mlcl.evaluation import ProbeResult
 from mlcl.files import new_file, remove_partial, replace_text
-from mlcl.training.checkpoint import trained_weights, unshared
+from mlcl.training.checkpoint import trained_weights, unshare_tensors
 from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
@@ -117,7 +117,7 @@ def _write_weights(
     folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None
 ) -> None:
     with new_file(folder / WEIGHTS) as path:
-        save_file(unshared(trained_weights(model)), path)
+        save_file(unshare_tensors(trained_weights(model)), path)
     if probe is not None:
         layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
         with new_file(folder / PROBE) as path:

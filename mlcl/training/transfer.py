@@ -109,7 +109,7 @@ class Transfer:
         try:
             space = info.space(config.labels)
         except UserError as error:
-            raise error.but(file=place, key=f"{key}.labels") from None
+            raise error.with_fields(file=place, key=f"{key}.labels") from None
         if space.kind == "hierarchy":
             actual, allowed = f"{config.labels} ({space.kind})", get_args(Task)
             raise UserError("cannot be predicted", key=f"{key}.labels", found=actual, allowed=allowed)

@@ -103,7 +103,7 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
     contents = [split.images()[row] for row in indices.tolist()]
     expected = corner(list(read_images(contents, load_upright, None)))["pixels"]
     assert expected.flatten().tolist() == pytest.approx([230 / 255, 30 / 255, 30 / 255])
-    assert torch.equal(rows.plain(indices, torch.device("cpu"))["pixels"], expected)
+    assert torch.equal(rows.plain_inputs(indices, torch.device("cpu"))["pixels"], expected)
     views = rows.batch(indices, 2, torch.device("cpu")).inputs["pixels"]
     assert torch.equal(views, expected.repeat(2, 1))
     export_run(Tracker.existing(home), report.id, tmp_path / "model")

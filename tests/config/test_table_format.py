@@ -217,7 +217,7 @@ def test_neighbours_that_a_row_asks_for_share_the_training(files):
         {}, {"temperature": 3}, {"k": 7, "lambda": 0.25}, {"k": 7, "lambda": 0.25, "temperature": 3}
     ]  # fmt: skip
     assert all(cell.jobs == cells[0].jobs for cell in cells)
-    job = cells[3].asked(1)
+    job = cells[3].seed_job(1)
     assert changed(job, cells[0].jobs[1]) == {
         "evaluation.knn.k", "evaluation.knn.lambda", "evaluation.knn.temperature"
     }  # fmt: skip
@@ -231,7 +231,7 @@ def test_an_override_has_the_last_word_over_neighbours_too(files, override):
     keys = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}  # of neighbours that are set whole
     full_cell = files.cells({"set": keys, **line(set={"evaluation.knn": {"k": 2}})})[0]
     assert cell.neighbours == full_cell.neighbours == {}
-    assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
+    assert cell.seed_job(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
 
 
 def line(**how):

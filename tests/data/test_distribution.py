@@ -52,7 +52,7 @@ def opened(path, expected=("lists/names.txt",)):
 def test_files_are_found_two_folders_deep_and_decompressed(stored):
     with opened(stored) as files:
         assert list(files.lines("lists/names.txt")) == [(1, "one"), (2, "two"), (3, ""), (4, "four")]
-        assert files.first("rows.csv", "rows.csv.gz") == "rows.csv.gz"
+        assert files.find_first("rows.csv", "rows.csv.gz") == "rows.csv.gz"
         assert files.read("rows.csv", "rows.csv.gz") == b"a,b\n"
         assert files.file("rows.csv.gz") == stored / "top" / "rows.csv.gz"
 
@@ -73,7 +73,7 @@ def test_no_path_out_and_a_name_that_is_too_long_is_no_file(tmp_path):
         for name in ("link", "../../secret"):
             with pytest.raises(UserError, match="outside the folder"):
                 files.read(name)
-        assert files.first("x" * 5_000) is None
+        assert files.find_first("x" * 5_000) is None
         assert len(files.state("x" * 5_000)) == 1
 
 

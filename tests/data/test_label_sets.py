@@ -6,7 +6,7 @@ import torch
 
 from mlcl.data import Dataset, prepare
 from mlcl.data.description import describe
-from mlcl.data.sources.scenes import FAR, MIXES, RELATIONS, SOURCE, Options, fitted, shares_of
+from mlcl.data.sources.scenes import FAR, MIXES, RELATIONS, SOURCE, Options, fit_probabilities, shares_of
 from mlcl.errors import UserError
 from mlcl.losses.relations import label_counts, relation
 
@@ -49,7 +49,7 @@ def test_shares_count_pairs_of_different_rows():
 
 def test_three_digits_apart_have_one_solution():
     shares = {"disjoint": 2 / 3, "equal": 1 / 3, "overlap": 0.0, "nested": 0.0}
-    p = fitted(shares, labels=3, size=1.0)
+    p = fit_probabilities(shares, labels=3, size=1.0)
     singles = [p[frozenset([label])] for label in range(3)]
     assert singles == pytest.approx([1 / 3] * 3, abs=0.01)
 

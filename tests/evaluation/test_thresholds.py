@@ -60,7 +60,7 @@ def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
     """No combination of thresholds is better at n0 = 0, also for micro-F1."""
     p, y = scene(seed, rows=7, labels=3)
     scores, y_true = p.double().numpy(), y.numpy()
-    thresholds = candidates_of(scores, y_true, METRICS[name]).best(0.0)
+    thresholds = candidates_of(scores, y_true, METRICS[name]).best_thresholds(0.0)
     combinations = itertools.product(*(every_threshold(column) for column in scores.T))
     known_NL = np.ones_like(y_true)
     best = max(
@@ -74,7 +74,7 @@ def test_a_label_is_joined_by_the_average_one():
     p, y = scene(1)
     scores, y_true, n0 = p.double().numpy(), y.numpy(), 4.0
     candidates = candidates_of(scores, y_true, METRICS["macro_f1"])
-    thresholds = candidates.best(n0)
+    thresholds = candidates.best_thresholds(n0)
     for label in range(scores.shape[1]):
 
         def own(t, label=label):
@@ -100,8 +100,8 @@ def test_infinite_strength_is_the_global_threshold():
     scores, y_true = p.double().numpy(), y.numpy()
     candidates = candidates_of(scores, y_true, METRICS["micro_f1"])
     expected = choose(p, LabelRows.from_dense(y), "global", "micro_f1").thresholds
-    assert set(candidates.best(np.inf)) == set(expected)
-    assert np.abs(candidates.best(1e9) - expected).max() < 0.05
+    assert set(candidates.best_thresholds(np.inf)) == set(expected)
+    assert np.abs(candidates.best_thresholds(1e9) - expected).max() < 0.05
 
 
 @pytest.mark.parametrize("unknown", [False, True])
@@ -229,7 +229,7 @@ def gains(shift, metric, labels_of):
         p, y = rare_scene(seed, shift)
         data = torch.from_numpy(p[:400]), LabelRows.from_dense(torch.from_numpy(y[:400]))
         labels = labels_of(y[:400])
-        plain_thresholds = candidates_of(p[:400], y[:400], METRICS[metric]).best(0.0)
+        plain_thresholds = candidates_of(p[:400], y[:400], METRICS[metric]).best_thresholds(0.0)
         choices = [choose(*data, mode, metric).thresholds for mode in ("global", "per_label")]
         y_true, known_NL = y[400:][:, labels], np.ones_like(y[400:][:, labels])
         global_score, shrunk_score, plain_score = (

@@ -112,7 +112,7 @@ def test_a_weight_on_the_sum_is_b_times_larger_on_the_mean(name, samples, views,
     bce, total, gradient = objective("sum", weight)
     _, mean_total, mean_gradient = objective("mean", weight * count)
     _, small_total, _ = objective("mean", weight)
-    paper_total = bce + weight * sum(ORACLES[name](rows.z.tolist(), rows.plain(name), 0.5))
+    paper_total = bce + weight * sum(ORACLES[name](rows.z.tolist(), rows.plain_labels(name), 0.5))
     torch.testing.assert_close(total, paper_total, rtol=1e-12, atol=0)
     torch.testing.assert_close(mean_total, total, rtol=1e-12, atol=0)
     torch.testing.assert_close(mean_gradient, gradient, rtol=1e-11, atol=1e-13)

@@ -80,6 +80,6 @@ def test_random_batches_equal_the_oracle(batch, case, engine, tau):
     name, options = case
     samples = batch.sample_ids() if LOSSES[name].labels == "none" else None
     loss = build_loss(name, temperature=tau, engine=engine, **options)
-    expected = mean_loss(name, batch.z.tolist(), batch.plain(name), tau, **options)
+    expected = mean_loss(name, batch.z.tolist(), batch.plain_labels(name), tau, **options)
     value = loss(batch.z, batch.labels(name), samples).item()
     assert math.isclose(value, expected, rel_tol=1e-10, abs_tol=1e-10)

@@ -35,7 +35,7 @@ def test_the_value_is_that_of_a_slow_loop_over_all_rows(name, rows):
     )
     loss = build_loss(name, temperature=0.3, queue=64)
     first, value = fed(loss, rows, [past_rows, last_rows])
-    terms = ORACLES[name](rows.z.tolist(), rows.plain(name), 0.3)
+    terms = ORACLES[name](rows.z.tolist(), rows.plain_labels(name), 0.3)
     assert value.item() == pytest.approx(sum(terms[r] for r in last_rows) / len(last_rows), rel=1e-12)
     plain_loss = build_loss(name, temperature=0.3)
     assert first == plain_loss(

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.cli.output import fail, metrics_table, results
-from mlcl.errors import UserError, printable
+from mlcl.errors import UserError, escape_unprintable
 
 EVIL = "[red]a[/bold] \x1b[31m\x1b]0;title\x07 [link=http://x]y"
 
@@ -59,5 +59,5 @@ def test_an_error_shows_what_it_found(capsys):
 
 
 def test_letters_of_any_language_stay():
-    assert printable("日本語 é ß 🙂") == "日本語 é ß 🙂"
-    assert printable("a\x00b\u202ec\ud800") == "a\\x00b\\u202ec\\ud800"
+    assert escape_unprintable("日本語 é ß 🙂") == "日本語 é ß 🙂"
+    assert escape_unprintable("a\x00b\u202ec\ud800") == "a\\x00b\\u202ec\\ud800"

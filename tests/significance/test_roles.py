@@ -6,9 +6,9 @@ from mlcl.significance.roles import Role, figure_name
 
 
 def test_roles_by_name():
-    assert Role.named(["baseline", "control"]) == Role.BASELINE | Role.CONTROL
+    assert Role.from_names(["baseline", "control"]) == Role.BASELINE | Role.CONTROL
     with pytest.raises(KeyError, match="JUDGE"):
-        Role.named(["judge"])
+        Role.from_names(["judge"])
 
 
 @pytest.mark.parametrize("score", ["val/f", "knn/val/f", "knn_best/val/f"])

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from mlcl.labels import LabelRows
 from mlcl.training.baselines import BASELINES, Fitted, Problem
 from mlcl.training.baselines.baseline import best_of
-from mlcl.training.baselines.jobs import joined
+from mlcl.training.baselines.jobs import join_features
 from mlcl.training.baselines.linear import DenseLogistic
 from mlcl.training.baselines.methods.nearest_neighbours import KS, neighbours
 
@@ -234,11 +234,11 @@ def test_rows_of_unit_length_are_read_as_they_are(name):
 def test_features_are_joined_and_those_of_an_encoder_get_unit_length():
     x = rows(5, 3, sparse=False)
     sparse = csr_array(rows(5, 4, sparse=False))
-    assert joined({"tfidf": sparse}, 5) is sparse
-    assert joined({"column": x}, 5) is x
-    assert joined({}, 5).shape == (5, 0)
-    np.testing.assert_allclose(joined({"encoder": x}, 5), _unit(x), rtol=1e-6)
-    features = joined({"tfidf": sparse, "characters": 2 * sparse, "encoder": x}, 5)
+    assert join_features({"tfidf": sparse}, 5) is sparse
+    assert join_features({"column": x}, 5) is x
+    assert join_features({}, 5).shape == (5, 0)
+    np.testing.assert_allclose(join_features({"encoder": x}, 5), _unit(x), rtol=1e-6)
+    features = join_features({"tfidf": sparse, "characters": 2 * sparse, "encoder": x}, 5)
     np.testing.assert_allclose(
         features.toarray(), np.hstack([sparse.toarray(), 2 * sparse.toarray(), _unit(x)]), rtol=1e-6
     )

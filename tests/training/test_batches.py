@@ -58,7 +58,7 @@ def test_a_device_gets_images_in_the_order_of_its_convolutions(images, monkeypat
     def inputs():
         torch.manual_seed(0)
         views = rows.batch(torch.arange(4), 2, CPU).inputs["pixels"]
-        return views, rows.plain(torch.arange(4), CPU)["pixels"]
+        return views, rows.plain_inputs(torch.arange(4), CPU)["pixels"]
 
     expected = inputs()
     monkeypatch.setattr(batches, "memory_format", lambda _device: torch.channels_last)

@@ -15,7 +15,7 @@ from stored_runs import TASKS, run
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.training.baselines import BASELINES, Problem
-from mlcl.training.baselines.jobs import baseline_job, fitting_baselines, unfit
+from mlcl.training.baselines.jobs import baseline_job, fitting_baselines, unfit_reason
 from mlcl.training.baselines.linear import NEVER
 
 BASELINE = BASELINES["tfidf_hierarchy"]
@@ -114,11 +114,11 @@ def test_it_fits_single_classes_with_coarser_levels_alone(tmp_path):
     multi_label = TASKS["multi_label"]
     for data, overrides in ((folder, multi_label), (folder, TASKS["aspects"]), (tree, multi_label)):
         other_job, other_info = tiny_job(data, *overrides), Dataset.open(data).info
-        assert "no coarser levels of single classes" in unfit(BASELINE, other_job, other_info)
+        assert "no coarser levels of single classes" in unfit_reason(BASELINE, other_job, other_info)
         fitting, reasons = fitting_baselines(other_job, other_info)
         assert "tfidf_hierarchy" not in [*fitting, *reasons]
     coarse = tiny_job(folder, "objective.classifier.labels=topic")
-    assert unfit(BASELINE, coarse, info) == "topic has no coarser levels of single classes"
+    assert unfit_reason(BASELINE, coarse, info) == "topic has no coarser levels of single classes"
     with pytest.raises(UserError, match="no coarser levels"):
         run(baseline_job(coarse, "tfidf_hierarchy"), tmp_path, tmp_path / "coarse")
     with pytest.raises(ValueError, match="needs the hierarchy"):

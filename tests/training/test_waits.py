@@ -127,7 +127,7 @@ def test_the_asymmetric_loss_reads_nothing():
 @pytest.mark.gpu
 def test_batches_of_images_keep_no_gpu_waiting():
     device = torch.device("cuda", 0)
-    rows = Rows(ImageRows(PIXELS.numpy()), {}, torch.arange(4), AugmentConfig()).resident(device)
+    rows = Rows(ImageRows(PIXELS.numpy()), {}, torch.arange(4), AugmentConfig()).copy_to_gpu(device)
     rows.batch(torch.arange(4), 2, device)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from mlcl.config.job import covers, flatten
-from mlcl.config.space.keys import Term, same
+from mlcl.config.space.keys import Term, are_equal
 
 CLOSE = 1e-9
 """The relative tolerance for weights, since conversion to stick-breaking fractions and back rounds them."""
@@ -163,10 +163,13 @@ class Choice:
         section = {key: value for key, value in job.items() if covers(name, key)}
         options = [flatten({name: value}) for value in self.values]
         for position, option in enumerate(options):
-            if option.keys() == section.keys() and all(same(option[key], section[key]) for key in option):
+            if option.keys() == section.keys() and all(
+                are_equal(option[key], section[key]) for key in option
+            ):
                 return {name: position}
         match_counts = [
-            sum(key in section and same(option[key], section[key]) for key in option) for option in options
+            sum(key in section and are_equal(option[key], section[key]) for key in option)
+            for option in options
         ]
         best = match_counts.index(max(match_counts))
         if isinstance(self.values[best], Mapping) and match_counts[best]:

@@ -43,7 +43,7 @@ class Term:
         """Whether the condition holds for the settings drawn so far."""
         value = setting_of(settings, self.key, self.otherwise)
         if self.values:
-            return any(same(value, other) for other in self.values)
+            return any(are_equal(value, other) for other in self.values)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         return (self.above is None or value > self.above) and (self.below is None or value < self.below)
@@ -61,7 +61,7 @@ def entry_error(entry: str, problem: str, found: object = None, allowed: object 
     return UserError(problem, key=f"space.{entry}", found=found, allowed=allowed)
 
 
-def same(one: object, other: object) -> bool:
+def are_equal(one: object, other: object) -> bool:
     """Whether two values are equal. 1 equals 1.0, but not True."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 

@@ -170,7 +170,9 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     try:
         return _resolve(space_file, job, Path(path))
     except UserError as error:
-        raise (error if error.file else error.but(file=path)) from None  # an error in a prior has its file
+        raise (
+            error if error.file else error.with_fields(file=path)
+        ) from None  # an error in a prior has its file
 
 
 def _resolve(space_file: _SpaceFile, job: JobConfig, path: Path) -> Space:
@@ -341,4 +343,4 @@ def _check_corners(space: Space, tree: Mapping[str, Any]) -> None:
             load_job(tree, corner)
         except UserError as error:
             problem = f"leaves what the job allows: {error.problem}"
-            raise error.but(problem=problem, key=f"space ({error.key})") from None
+            raise error.with_fields(problem=problem, key=f"space ({error.key})") from None

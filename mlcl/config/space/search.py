@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.config.section import Section, listed, validation_metric
+from mlcl.config.section import Section, as_tuple, validation_metric
 from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import registry
 
@@ -54,7 +54,7 @@ Mode = Literal["max", "min"]
 
 
 def _parse_metrics(value: Any) -> Any:
-    metrics = listed(value)
+    metrics = as_tuple(value)
     return tuple(map(validation_metric, metrics)) if isinstance(metrics, list | tuple) else metrics
 
 
@@ -68,7 +68,7 @@ class SearchConfig(Section):
     metric: Annotated[tuple[str, ...], BeforeValidator(_parse_metrics), Field(min_length=1)] | None = Field(
         None, description="one, or several for a Pareto front; default: the job's evaluation.metric"
     )
-    mode: Annotated[tuple[Mode, ...], BeforeValidator(listed), Field(min_length=1)] | None = Field(
+    mode: Annotated[tuple[Mode, ...], BeforeValidator(as_tuple), Field(min_length=1)] | None = Field(
         None, description="one for all or one a metric; default: by the metric's name"
     )
     prune_by: Annotated[str | None, BeforeValidator(validation_metric)] = Field(

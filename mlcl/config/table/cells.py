@@ -54,7 +54,7 @@ class Cell:
         """The name of the cell on the command line: `row/column`, see `slug`."""
         return _cell_id((self.row, self.column))
 
-    def asked(self, seed: int) -> JobConfig:
+    def seed_job(self, seed: int) -> JobConfig:
         """Returns the job of the seed at index `seed`, with the values in `neighbours`."""
         settings = {f"evaluation.knn.{name}": value for name, value in self.neighbours.items()}
         return validate(JobConfig, apply_overrides(dump_job(self.jobs[seed]), settings), None)
@@ -230,13 +230,13 @@ def _check_neighbours(cell: Cell, file: Path) -> None:
         found, allowed = job.train.patience, "evaluation.knn set as a whole, or null"
         raise UserError(problem, file=file, key="train.patience", found=found, allowed=allowed)
     try:
-        cell.asked(0)
+        cell.seed_job(0)
     except UserError as error:
         raise _cell_error(error, cell.id, file) from None
 
 
 def _cell_error(error: UserError, cell: str, file: Path | None) -> UserError:
-    return error.but(problem=f"{error.problem} (cell {cell})", file=file)
+    return error.with_fields(problem=f"{error.problem} (cell {cell})", file=file)
 
 
 def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:

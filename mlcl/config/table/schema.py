@@ -308,7 +308,7 @@ def table_files(folder: Path | None = None) -> list[Path]:
     """
     if folder is not None:
         return sorted(folder.glob("*.yaml"))
-    files = {name: file.shown for name, file in packaged_files("table").items()}
+    files = {name: file.display_path for name, file in packaged_files("table").items()}
     files |= {file.stem: file for file in Path(FOLDERS["table"]).glob("*.yaml")}
     return [files[name] for name in sorted(files)]
 

@@ -102,7 +102,7 @@ def _validate_options(source: Source[Any], options: Mapping[str, Any]) -> BaseMo
     try:
         model: BaseModel = validate(source.options, options, None)
     except UserError as error:
-        raise error.but(key=f"data.options.{error.key}" if error.key else "data.options") from None
+        raise error.with_fields(key=f"data.options.{error.key}" if error.key else "data.options") from None
     return model
 
 

@@ -58,7 +58,7 @@ def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _reviews(files: Distribution, options: reviews.ReviewOptions) -> Iterator[reviews.Review]:
-    name = files.first(*FILES) or ""
+    name = files.find_first(*FILES) or ""
     file = files.file(name)
     fields = _literals if ".json" in name else _blocks
     n_reviews = 0

@@ -139,7 +139,9 @@ def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> I
             for column, (space_name, space) in enumerate(spaces.items()):
                 for row in np.flatnonzero(records[:, column] >= space.n_classes)[:1]:
                     problem, allowed = f"unknown class at record {start + row}", f"0 to {space.n_classes - 1}"
-                    raise files.error(name, problem, records[row, column], allowed).but(key=space_name)
+                    raise files.error(name, problem, records[row, column], allowed).with_fields(
+                        key=space_name
+                    )
             yield records
             start += len(records)
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.source import NewDataset, Source, Workspace, count, distinct, space_of
+from mlcl.data.source import NewDataset, Source, Workspace, check_class_names, count, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign_validation, halves
 from mlcl.data.writer import in_batches
@@ -119,7 +119,7 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
             raise UserError(problem, file=file, found=f"image {image}, category {category}")
         labels[image].add(index[category])
     pictures = [CocoImage(str(i["file_name"]), part, sorted(labels[i["id"]])) for i in tree["images"]]
-    return distinct((name for _, name in categories), file), pictures
+    return check_class_names((name for _, name in categories), file), pictures
 
 
 def _assign_splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:

@@ -41,7 +41,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
     pixels, target = load()
-    digit_split = divided(len(pixels), seed)
+    digit_split = assign_splits(len(pixels), seed)
     for number, (split, share) in enumerate(zip(SPLITS, FRACTIONS, strict=True)):
         indices = np.flatnonzero(digit_split == split)
         rng = np.random.default_rng([seed, number])
@@ -63,7 +63,7 @@ def load() -> tuple[Pixels, NDArray[np.int64]]:
     return (bunch.images * (255 / 16)).round().astype(np.uint8), bunch.target
 
 
-def divided(images: int, seed: int) -> NDArray[np.str_]:
+def assign_splits(images: int, seed: int) -> NDArray[np.str_]:
     """Returns the split of each of `images` digits (images,), by a seeded hash of the digit's index."""
     return np.array([assign(str(i), seed) for i in range(images)])
 

@@ -194,7 +194,7 @@ class Mimic4Options(clinical.ClinicalOptions):
     version: Literal[9, 10] = Field(10, description="of the codes")
     notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
 
-    def cleaned(self, text: str) -> str:
+    def clean_row(self, text: str) -> str:
         """Returns a row's text, after `clean_tokens` if the option `clean` is set."""
         return clinical.clean_tokens(text) if self.clean else text
 

@@ -125,7 +125,7 @@ def _read_marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
 
 
 def _select_present_images(files: Distribution, options: Options, images: list[str]) -> list[str]:
-    present_images = [image for image in images if files.first(f"Flickr/{image}") is not None]
+    present_images = [image for image in images if files.find_first(f"Flickr/{image}") is not None]
     if len(present_images) < len(images) and options.missing == "error":
         missing = sorted(set(images) - set(present_images))
         problem = f"{len(missing):,} of {len(images):,} images have no file; missing=skip leaves them out"

@@ -3,10 +3,10 @@
 All digits are equally frequent in every mix, so that mixes differ only in which digits occur together. As in
 the source `digits`, the images of digits are divided into splits first.
 
-`fitted` finds the frequencies of label sets, of 1 to MOST of L labels, that give the asked shares. A rotation
-adds the same number to all labels of a set, modulo L; the sets that rotations turn into each other are an
-orbit. All sets of an orbit are equally probable, so that all labels are equally frequent. Shapes: O orbits, K
-relations.
+`fit_probabilities` finds the frequencies of label sets, of 1 to MOST of L labels, that give the asked shares.
+A rotation adds the same number to all labels of a set, modulo L; the sets that rotations turn into each other
+are an orbit. All sets of an orbit are equally probable, so that all labels are equally frequent. Shapes: O
+orbits, K relations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing_extensions import Self
 from mlcl.config.section import Fraction, Section
 from mlcl.data.format import SPLITS, LabelSpace
 from mlcl.data.source import NewDataset, Source, Workspace
-from mlcl.data.sources.digits import divided, draw, load
+from mlcl.data.sources.digits import assign_splits, draw, load
 from mlcl.data.split_assignment import FRACTIONS
 from mlcl.errors import UserError
 
@@ -33,8 +33,8 @@ RELATIONS = ("disjoint", "equal", "overlap", "nested")
 MOST = 4
 STARTS = 8
 SIZE, ENTROPY = 0.1, 1e-5
-"""The weights, in the loss of `fitted`, of the squared error of the mean size and of the entropy, which
-favours many sets. The squared errors of the shares have the weight 1."""
+"""The weights, in the loss of `fit_probabilities`, of the squared error of the mean size and of the entropy,
+which favours many sets. The squared errors of the shares have the weight 1."""
 
 Array = NDArray[np.float64]
 LabelSet = frozenset[int]
@@ -90,7 +90,7 @@ class Options(Section):
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `digits`. Raises UserError for an impossible mix."""
-    p = fitted(options.shares, options.digits, options.digits_a_scene)
+    p = fit_probabilities(options.shares, options.digits, options.digits_a_scene)
     _check_mix(p, options)
     rng = np.random.default_rng([split_seed, len(SPLITS)])
     label_sets: dict[str, Drawn] = {
@@ -138,7 +138,7 @@ def _draw_sets(p: Mapping[LabelSet, float], rows: int, rng: np.random.Generator)
 
 def _batches(options: Options, seed: int, label_sets: Mapping[str, Drawn]) -> Iterator[dict[str, list[Any]]]:
     pixels, target = load()
-    digit_split = divided(len(pixels), seed)
+    digit_split = assign_splits(len(pixels), seed)
     for number, (split, sets) in enumerate(label_sets.items()):
         rng = np.random.default_rng([seed, number])
         digit_rows: list[NDArray[np.int64]] = [
@@ -176,7 +176,7 @@ def shares_of(sets: Iterable[LabelSet]) -> dict[str, float]:
     return {name: count / total for name, count in pairs.items()}
 
 
-def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelSet, float]:
+def fit_probabilities(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelSet, float]:
     """Returns the probability of each label set, such that pairs of draws have about the asked relations.
 
     Args:

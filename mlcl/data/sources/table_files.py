@@ -117,12 +117,12 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     content = _read_contents(options, rows)
     kept_rows = [row for row in range(len(rows)) if row not in content.problems]
     left_out = _note_left_out(rows, content.problems, options) if content.problems else []
-    labels = read_columns(options, rows.only(kept_rows))
+    labels = read_columns(options, rows.take(kept_rows))
     dropped = {row for item in labels.values() if isinstance(item, Labels) for row in item.left_out}
     indices = [row for row in range(len(kept_rows)) if row not in dropped]
     kept_rows = [kept_rows[row] for row in indices]
-    rows = rows.only(kept_rows)
-    labels = {name: item.only(indices) for name, item in labels.items()}
+    rows = rows.take(kept_rows)
+    labels = {name: item.take(indices) for name, item in labels.items()}
     for name, item in labels.items() if dropped else ():
         if isinstance(item, Labels) and not any(item.names):
             raise UserError("no row with a label is left", file=options.path[0], key=f"labels.{name}")

@@ -29,7 +29,7 @@ from mlcl.data.tables.notation import (
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
 from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError, did_you_mean
-from mlcl.markup import counted
+from mlcl.markup import format_count
 
 JOINING = (" ", "/", "+", "_", ":", "&", "~", "\t", "\u3001", "\uff0c", "\uff1b", "\u060c")
 """Characters at which labels are not split by default.
@@ -64,7 +64,7 @@ class Labels:
         """Returns the class indices of every row."""
         return _class_indices(self.names, space)
 
-    def only(self, rows: Sequence[int]) -> Labels:
+    def take(self, rows: Sequence[int]) -> Labels:
         """Returns the labels of some of the rows."""
         unknown = None if self.unknown is None else [self.unknown[row] for row in rows]
         names = [self.names[row] for row in rows]
@@ -138,8 +138,8 @@ class CellColumn:
         notes = []
         for a, b in list(variants.items())[:1]:
             notes.append(
-                f"{name}: {counted(len(variants), 'spelling')} with invisible signs, other blanks or Unicode "
-                f"forms are read without them, such as {a!a} as {b!a}"
+                f"{name}: {format_count(len(variants), 'spelling')} with invisible signs, other blanks or "
+                f"Unicode forms are read without them, such as {a!a} as {b!a}"
             )
         pairs = zip(of_row, rows.frame[name], strict=True)
         if any(isinstance(cell, tuple) and _is_object(value) for cell, value in pairs):
@@ -172,7 +172,7 @@ class CellColumn:
         of_row = [new_cells[cell] for cell in self.of_row]
         return replace(self, first=first_row, of_row=of_row, notes=(*self.notes, note))
 
-    def missing(self, given: Collection[str] = ()) -> frozenset[str]:
+    def missing_texts(self, given: Collection[str] = ()) -> frozenset[str]:
         """Returns the texts that are not labels: those in `MISSING` that are not the name of a class."""
         return MISSING - set(given) - set(self.class_names)
 
@@ -223,7 +223,7 @@ def _ambiguity_error(column: CellColumn, texts: Sequence[str]) -> UserError:
     return column.error(text, "one label or several", text, allowed, ": name it")
 
 
-def named_labels(
+def read_class_labels(
     column: CellColumn, label: SingleColumn | MultiLabelColumn, notation: Notation, given: tuple[str, ...]
 ) -> Labels:
     """Reads labels from cells that name classes.
@@ -239,7 +239,7 @@ def named_labels(
         raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
     notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
     if unused_names := [name for number, name in numbers.items() if number not in parts]:
-        count = counted(len(unused_names), "name")
+        count = format_count(len(unused_names), "name")
         notes.append(f"{column.name}: no row has the number of {count}, such as {unused_names[0]}")
     if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
         notes.insert(0, f"{column.name}: {notation.in_words()}")
@@ -251,7 +251,7 @@ def _labels_by_cell(
     column: CellColumn, notation: Notation, names: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
     """Returns the labels of each distinct cell; `numbers` maps class numbers in cells to class names."""
-    missing_texts = column.missing(names)
+    missing_texts = column.missing_texts(names)
     ignored_texts = missing_texts | {""}
     labels_of_cell: dict[Cell, tuple[str, ...]] = {}
     spellings: dict[str, tuple[str, Cell]] = {}
@@ -289,7 +289,9 @@ def _note_odd_cells(column: CellColumn, notation: Notation, names: Sequence[str]
             parts = "each of its words" if sign == " " else f"each of its parts at {sign!r}"
             notes.append(f'{column.name}: "{cell}" is one class, and so is {parts}')
     counts = Counter(column.of_row)
-    missing_texts = column.missing(names)
+    missing_texts = column.missing_texts(names)
     ignored = [text for text in texts if text and text in missing_texts]
-    notes += [f'{column.name}: "{text}" is no label ({counted(counts[text], "row")})' for text in ignored]
+    notes += [
+        f'{column.name}: "{text}" is no label ({format_count(counts[text], "row")})' for text in ignored
+    ]
     return notes

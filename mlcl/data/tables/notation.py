@@ -319,7 +319,7 @@ def find_joined(cells: Collection[str], separator: str) -> str | None:
     return None
 
 
-def alone(cell: Cell) -> str | None:
+def single_text(cell: Cell) -> str | None:
     """Returns the text of a cell, or the item of a list with one item; None for other lists."""
     return cell if isinstance(cell, str) else (cell[0] if len(cell) == 1 else None)
 

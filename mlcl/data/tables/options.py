@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 from typing_extensions import Self
 
-from mlcl.config.section import Section, UserPath, exactly_one, listed
+from mlcl.config.section import Section, UserPath, as_tuple, exactly_one
 from mlcl.data.format import RESERVED, Modality, SpaceName
 from mlcl.data.split_assignment import FRACTIONS
 
@@ -41,7 +41,7 @@ Fractions = Annotated[tuple[float, float, float], AfterValidator(_check_fraction
 
 
 class _Label(Section):
-    def wanted(self, columns: Sequence[str]) -> dict[str, str]:
+    def match_columns(self, columns: Sequence[str]) -> dict[str, str]:
         """Maps option keys to the columns that they name; patterns are matched against `columns`."""
         column, patterns = getattr(self, "column", None), getattr(self, "columns", None) or ()
         named_columns = {} if column is None else {"column": column}
@@ -152,8 +152,8 @@ def _unwrap_single(columns: tuple[str, ...]) -> Any:
     return columns[0] if len(columns) == 1 else columns
 
 
-Columns = Annotated[Names, BeforeValidator(listed), PlainSerializer(_unwrap_single)]
-Paths = Annotated[tuple[UserPath, ...], BeforeValidator(listed), Field(min_length=1)]
+Columns = Annotated[Names, BeforeValidator(as_tuple), PlainSerializer(_unwrap_single)]
+Paths = Annotated[tuple[UserPath, ...], BeforeValidator(as_tuple), Field(min_length=1)]
 
 
 class TableOptions(Section):
@@ -204,5 +204,7 @@ class TableOptions(Section):
         content = {self.modality if i == 0 else f"text.{i}": c for i, c in enumerate(self.content)}
         named_columns = {"id": self.id, "split": self.split, "group": self.group}
         for name, label in self.labels.items():
-            named_columns |= {f"labels.{name}.{key}": column for key, column in label.wanted(table).items()}
+            named_columns |= {
+                f"labels.{name}.{key}": column for key, column in label.match_columns(table).items()
+            }
         return content | {key: column for key, column in named_columns.items() if column is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, alone, form_of
+from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, form_of, single_text
 
 PATH_SIGNS = (">>", "->", "=>", ">", "::", "/")
 """Separators of the levels of a path."""
@@ -18,7 +18,7 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
     on average, there are at most half as many distinct first names as distinct paths, less than half of the
     names occur at several levels, and no cell has several paths.
     """
-    texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
+    texts = Counter(text for cell in cells if (text := single_text(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:
         paths = {text: [part.strip() for part in text.split(sign)] for text in texts}
         deep_paths = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}

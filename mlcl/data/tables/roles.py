@@ -21,12 +21,12 @@ from mlcl.data.tables.notation import (
     MISSING,
     Cell,
     Notation,
-    alone,
     divides,
     find_joined,
     number_of,
     parts_of,
     recognise,
+    single_text,
     text_of,
 )
 from mlcl.data.tables.paths import PATH_SIGNS, path_sign
@@ -220,7 +220,7 @@ def _label_role(rows: TableRows, name: str, is_label: bool, states: Collection[i
         if is_label:
             raise
         return ColumnRole(name, "other", named, problem=error)
-    missing_texts = column.missing()
+    missing_texts = column.missing_texts()
     cells = [cell for cell in column.first if cell and cell not in missing_texts]
     n_filled = sum(cell not in missing_texts for cell in column.of_row)
     n_flags = sum(isinstance(cell, str) and state_of(cell) in states for cell in column.of_row)
@@ -239,7 +239,7 @@ def _label_role(rows: TableRows, name: str, is_label: bool, states: Collection[i
 def _kind(
     cells: Sequence[Cell], n_filled: int, named: bool, is_label: bool, mostly_flags: bool
 ) -> tuple[Kind, Notation | None]:
-    texts = [text for cell in cells if (text := alone(cell)) is not None]
+    texts = [text for cell in cells if (text := single_text(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
     texts = [cell for cell in cells if isinstance(cell, str)]
     if len(texts) < len(cells):
@@ -269,7 +269,7 @@ def _codes(role: ColumnRole) -> Any:
     """Numbers the distinct values of a column and returns the number of each row, -1 for a missing value."""
     column = role.column
     assert column is not None
-    missing_texts = column.missing()
+    missing_texts = column.missing_texts()
     code_of_cell = {cell: -1 if cell in missing_texts else i for i, cell in enumerate(column.first)}
     return pd.Series([code_of_cell[cell] for cell in column.of_row])
 

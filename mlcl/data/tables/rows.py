@@ -54,7 +54,7 @@ class TableRows:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def only(self, rows: list[int]) -> TableRows:
+    def take(self, rows: list[int]) -> TableRows:
         """Returns only the given rows, numbered from 0 again."""
         return TableRows(
             self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows]

@@ -17,8 +17,8 @@ import pandas as pd
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.hierarchies import hierarchy_of, pairs_in_rows, pairs_of_paths, paths_in_file
-from mlcl.data.tables.labels import MISSING_ITEM, CellColumn, Labels, named_labels, notation_of
-from mlcl.data.tables.notation import FLAGS, MISSING, Cell, Notation, alone, number_of, text_of
+from mlcl.data.tables.labels import MISSING_ITEM, CellColumn, Labels, notation_of, read_class_labels
+from mlcl.data.tables.notation import FLAGS, MISSING, Cell, Notation, number_of, single_text, text_of
 from mlcl.data.tables.options import (
     AspectColumns,
     HierarchyOf,
@@ -30,7 +30,7 @@ from mlcl.data.tables.options import (
 from mlcl.data.tables.paths import several_paths, two_spellings
 from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError
-from mlcl.markup import counted
+from mlcl.markup import format_count
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
 """States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
@@ -50,7 +50,7 @@ class Ratings:
         """Returns the label space of these ratings, of kind `aspects`."""
         return LabelSpace(kind="aspects", aspects=self.aspects, scale=self.scale)
 
-    def only(self, rows: Sequence[int]) -> Ratings:
+    def take(self, rows: Sequence[int]) -> Ratings:
         """Returns the ratings of some of the rows."""
         return replace(self, values=[self.values[row] for row in rows])
 
@@ -132,7 +132,7 @@ def check_levels(options: TableOptions) -> None:
 def _read_labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
-        return _read_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
+        return _read_columns(rows, label, list(label.match_columns(rows.tables[0].columns).values()))
     class_names = tuple(map(text_of, label.classes or ()))  # normalised like the cells
     column = CellColumn.of(rows, label.column or "", class_names)
     notation = notation_of(column, label, class_names)
@@ -142,7 +142,7 @@ def _read_labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Lab
         states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
         if not class_names and states >= {0, 1} and None not in states:
             return _read_columns(rows, label.model_copy(update={"column": None}), [column.name])
-    return named_labels(column, label, notation, class_names)
+    return read_class_labels(column, label, notation, class_names)
 
 
 def _read_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
@@ -268,7 +268,7 @@ def _read_texts(rows: TableRows, column: str) -> list[str]:
 
 def _read_ratings(rows: TableRows, label: AspectColumns) -> Ratings:
     """Reads the ratings of every row. Raises UserError for a value that is not on the scale."""
-    aspects = tuple(label.wanted(rows.tables[0].columns).values())
+    aspects = tuple(label.match_columns(rows.tables[0].columns).values())
     column_ratings = []
     for column in aspects:
         texts = _read_texts(rows, column)
@@ -286,7 +286,7 @@ def _split_paths(rows: TableRows, name: str, label: PathColumn) -> dict[str, Lab
     column = CellColumn.of(rows, label.column)
     paths: dict[Cell, list[str]] = {}
     for cell in column.first:
-        text = "" if cell == () else alone(cell)
+        text = "" if cell == () else single_text(cell)
         if text is None or several_paths([text], label.separator):
             raise column.error(cell, "several paths in a row", text or list(cell), "one path")
         if cell and isinstance(cell, tuple) and text in MISSING:
@@ -305,9 +305,11 @@ def _split_paths(rows: TableRows, name: str, label: PathColumn) -> dict[str, Lab
     if depth == 0:
         raise UserError("no row has a label", file=rows.tables[0].path, key=label.column)
     n_shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
-    notes = [f"{label.column}: {counted(depth, 'level')}, divided at '{label.separator}'", *column.notes]
+    notes = [f"{label.column}: {format_count(depth, 'level')}, divided at '{label.separator}'", *column.notes]
     if n_shorter:
-        notes.append(f"{label.column}: {counted(n_shorter, 'row')} have a path of fewer than {depth} levels")
+        notes.append(
+            f"{label.column}: {format_count(n_shorter, 'row')} have a path of fewer than {depth} levels"
+        )
     columns = [[tuple(paths[cell][level : level + 1]) for cell in column.of_row] for level in range(depth)]
     levels = {
         f"{name}_level{level + 1}": Labels("single", values, None, tuple(notes))
@@ -339,9 +341,9 @@ def _disambiguate(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, La
         ]
         n_lost = sum(bool(child) and not new for (_, child), new in zip(pairs, new_names, strict=True))
         parents_text = ", ".join(f"{parent} ({count})" for parent, count in parents.most_common(3))
-        note = f"{fine}: {counted(len(shared), 'name')} below several classes of {coarse} are told apart by "
-        note += f"their path, such as {name} below {parents_text}"
+        note = f"{fine}: {format_count(len(shared), 'name')} below several classes of {coarse} are told "
+        note += f"apart by their path, such as {name} below {parents_text}"
         if n_lost:
-            note += f"; {counted(n_lost, 'row')} with such a name have no class of {coarse} and get none"
+            note += f"; {format_count(n_lost, 'row')} with such a name have no class of {coarse} and get none"
         labels[fine] = replace(labels[fine], names=new_names, notes=(*labels[fine].notes, note))
     return labels

@@ -22,7 +22,7 @@ from mlcl.evaluation.metric import EmbeddingMetric
 from mlcl.evaluation.tasks import Array
 
 
-def of_clusters(name: str, summary: str, function: str) -> EmbeddingMetric:
+def clustering_metric(name: str, summary: str, function: str) -> EmbeddingMetric:
     """Returns a metric that applies a function of `sklearn.metrics` to classes and clusters.
 
     The metric is NaN without rows.
@@ -44,7 +44,9 @@ def of_clusters(name: str, summary: str, function: str) -> EmbeddingMetric:
     )
 
 
-def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Array]) -> EmbeddingMetric:
+def retrieval_metric(
+    k: int, kind: str, summary: str, source: str, total: Callable[[Array], Array]
+) -> EmbeddingMetric:
     """Returns the metric `retrieval_<kind>_at_<k>`: the mean of total(g_q) / total(g*_q) over queries q.
 
     `total` combines the relevances (Q, k) of the first k items to one number for each query (Q,).
@@ -82,12 +84,12 @@ def recall_at(k: int) -> EmbeddingMetric:
     """
     summary = f"relevance of the {k} nearest rows, by the Jaccard of label sets, over the best possible"
     source = "recall at k over what k places can hold; graded: Järvelin & Kekäläinen 2002, cumulated gain"
-    return at(k, "recall", summary, source, lambda gain_QK: np.asarray(gain_QK.sum(axis=1)))
+    return retrieval_metric(k, "recall", summary, source, lambda gain_QK: np.asarray(gain_QK.sum(axis=1)))
 
 
-NMI = of_clusters("nmi", "normalised mutual information", "normalized_mutual_info_score")
-ARI = of_clusters("ari", "adjusted Rand index", "adjusted_rand_score")
-RETRIEVAL_MAP_AT_10 = at(
+NMI = clustering_metric("nmi", "normalised mutual information", "normalized_mutual_info_score")
+ARI = clustering_metric("ari", "adjusted Rand index", "adjusted_rand_score")
+RETRIEVAL_MAP_AT_10 = retrieval_metric(
     10,
     "map",
     "graded average precision of the 10 nearest rows, by the Jaccard of label sets",

@@ -41,7 +41,7 @@ def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, 
     return float(predicted_NV.multiply(true_NV).sum()), float(predicted_NV.sum()), float(true_NV.sum())
 
 
-def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], float]) -> Metric:
+def node_metric(kind: str, summary: str, value: Callable[[float, float, float], float]) -> Metric:
     """Returns the metric `hierarchical_<kind>`: `value` of the three sums of `shared_nodes`; 0 for 0 / 0.
 
     Precision is sum_i |T_i & P_i| / sum_i |P_i|, recall sum_i |T_i & P_i| / sum_i |T_i|, and F1 their
@@ -115,17 +115,17 @@ def _first_nodes(path: Array) -> Array:
     return np.concatenate([[0], np.cumsum(path.max(axis=0) + 1)[:-1]])
 
 
-HIERARCHICAL_PRECISION = of_nodes(
+HIERARCHICAL_PRECISION = node_metric(
     "precision",
     "share of the predicted classes, with all above them, that is right",
     lambda right, predicted, _: right / predicted,
 )
-HIERARCHICAL_RECALL = of_nodes(
+HIERARCHICAL_RECALL = node_metric(
     "recall",
     "share of the true classes, with all above them, that is predicted",
     lambda right, _, true: right / true,
 )
-HIERARCHICAL_F1 = of_nodes(
+HIERARCHICAL_F1 = node_metric(
     "f1",
     "F1 of hierarchical precision and recall",
     lambda right, predicted, true: 2 * right / (predicted + true),

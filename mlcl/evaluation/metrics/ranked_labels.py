@@ -31,7 +31,7 @@ def known_count(values: Array) -> Array:
 WITHOUT = {"average_precision": average_precision_without, "auc": auc_without}
 
 
-def of_rankings(
+def ranking_metric(
     name: str,
     summary: str,
     source: str,
@@ -50,14 +50,14 @@ def of_rankings(
     )
 
 
-MAP = of_rankings(
+MAP = ranking_metric(
     "map",
     "mean average precision over the labels that can be scored",
     "scikit-learn, average_precision_score with average macro",
     "average_precision",
     known_mean,
 )
-MACRO_AUC = of_rankings(
+MACRO_AUC = ranking_metric(
     "macro_auc",
     "mean area under the ROC curve over the labels that can be scored",
     "scikit-learn, roc_auc_score with average macro",
@@ -73,14 +73,14 @@ MICRO_AUC = Metric(
     ranks=True,
     masked=True,
 )
-LABELS_SCORED = of_rankings(
+LABELS_SCORED = ranking_metric(
     "labels_scored",
     "number of labels that map is the mean of",
     "scikit-learn scores labels with a positive",
     "average_precision",
     known_count,
 )
-LABELS_SCORED_AUC = of_rankings(
+LABELS_SCORED_AUC = ranking_metric(
     "labels_scored_auc",
     "number of labels that macro_auc is the mean of",
     "scikit-learn scores labels with a positive and a negative",

@@ -57,7 +57,9 @@ def r_precision(prediction: LabelPrediction) -> float:
     return float((hits_N[size_N > 0] / size_N[size_N > 0]).mean())
 
 
-def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max", "min"] = "min") -> Metric:
+def labelled_rows_metric(
+    name: str, summary: str, function: str, mode: Literal["max", "min"] = "min"
+) -> Metric:
     """Returns a metric that applies a function of `sklearn.metrics` to the rows with a label.
 
     The function takes the true labels (R, L) and the probabilities (R, L).
@@ -120,18 +122,18 @@ R_PRECISION = Metric(
     ranks=True,
     masked=True,
 )
-NDCG = of_labelled_rows(
+NDCG = labelled_rows_metric(
     "ndcg",
     "gain of a row's labels, discounted by their rank, over the best possible; ties averaged",
     "ndcg_score",
     mode="max",
 )
-COVERAGE_ERROR = of_labelled_rows(
+COVERAGE_ERROR = labelled_rows_metric(
     "coverage_error",
     "how many of the most probable labels have all of a row's own, mean over rows",
     "coverage_error",
 )
-RANKING_LOSS = of_labelled_rows(
+RANKING_LOSS = labelled_rows_metric(
     "ranking_loss",
     "share of a row's pairs of its own and another label in which the other is as probable or more",
     "label_ranking_loss",

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import (
     Axis,
@@ -226,9 +226,11 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     for length in _spread_lengths({len(values[row]) for row in pruned.index} - {0}):
         scores = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
         epoch = length * data.job.evaluation.every
-        title = f"{metric} at epoch {epoch}: {counted(len(scores), 'trial')}"
+        title = f"{metric} at epoch {epoch}: {format_count(len(scores), 'trial')}"
         stages[title] = pd.Series(scores, dtype=float)
-    stages[f"{data.result.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
+    stages[f"{data.result.score} at the end: {format_count(len(data.complete), 'trial')}"] = data.complete[
+        "score"
+    ]
     return stages
 
 

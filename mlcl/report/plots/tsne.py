@@ -16,7 +16,7 @@ from mlcl.data import Split, class_parents
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.knn import label_similarity
 from mlcl.evaluation.tasks import Array, Task, array, as_classes
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot, PlotSkipped
 from mlcl.report.plots.groups import picture_labels, row_groups, row_texts, sample
@@ -185,7 +185,7 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     n_labels = int(query.counts()[0])
     max_shared = min(MOST, n_labels)
     word = "rating" if job_data.task == "aspects" else "label"
-    names = [f"{counted(count, word)} shared" for count in range(1, max_shared + 1)]
+    names = [f"{format_count(count, word)} shared" for count in range(1, max_shared + 1)]
     if n_labels > MOST:
         names[-1] = f"{MOST} or more {word}s shared"
     return [f"no {word} shared", *names], np.minimum(shared_N, max_shared)

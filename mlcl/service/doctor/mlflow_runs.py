@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.results.stores import ClientRuns
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.doctor.home_checks import all_folders, any_locked, hold_locks, log_locks
@@ -37,7 +37,9 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
             lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered_ids
         )
         if lost_ids:
-            problem = f"{counted(len(lost_ids), 'log')} went to a store that was deleted or replaced since"
+            problem = (
+                f"{format_count(len(lost_ids), 'log')} went to a store that was deleted or replaced since"
+            )
             yield Finding(shown(scope.uri), problem, "delivered again", mend)
     for log in undelivered_logs(scope.home):
         path, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
@@ -95,7 +97,10 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         shown_ids = ", ".join(foreign_ids[:SHOWN_IDS]) + (", ..." if len(foreign_ids) > SHOWN_IDS else "")
         problem = "RUNNING in MLflow, of another home: nothing here says whether they live"
         yield Finding(
-            f"{counted(len(foreign_ids), 'run')}: {shown_ids}", problem, "look from their home", note=True
+            f"{format_count(len(foreign_ids), 'run')}: {shown_ids}",
+            problem,
+            "look from their home",
+            note=True,
         )
 
 

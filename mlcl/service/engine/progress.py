@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from mlcl.config.cluster import Reference, check_url
 from mlcl.errors import UserError
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.service.engine.budget import Account
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger, now
@@ -125,7 +125,7 @@ class Reporter:
         self._stage, self._done_count, self._total_count, self._concurrency = stage, done, total, at_once
         self._durations = []  # another stage may train another encoder
         self._best_entry = self._find_best()
-        trainings = counted(total, "training")
+        trainings = format_count(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
         if stage == "table":
             text = f"{trainings}, up to {at_once} at once"

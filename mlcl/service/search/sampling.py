@@ -16,7 +16,7 @@ from optuna.samplers import RandomSampler
 
 from mlcl.config import JobConfig, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import CLOSE, Choice, Dimension, Domain, Misfit
-from mlcl.config.space.keys import same
+from mlcl.config.space.keys import are_equal
 from mlcl.config.space.prior import begin_at
 from mlcl.config.space.space import branches
 
@@ -150,7 +150,7 @@ def _is_close(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         # Weights are computed from stick-breaking fractions, which changes the last digits.
         return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12)
-    return same(one, other)
+    return are_equal(one, other)
 
 
 def grid_size(space: Space) -> int | None:

@@ -46,7 +46,7 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
     try:
         start_job = load_job(dump_job(job), setting)
     except UserError as error:
-        raise error.but(key=f"--try {error.key}") from None
+        raise error.with_fields(key=f"--try {error.key}") from None
     try:
         point = fit(space, flatten(dump_job(start_job)), flatten(dump_job(job)))
     except Misfit as error:

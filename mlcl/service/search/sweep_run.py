@@ -300,7 +300,7 @@ class SweepReader:
             settings=confirmation.settings,
             seeds=self._build_results(self._ledger.seeds_of(confirmation.key), params),
             name=confirmation.label,
-            role=Role.named(confirmation.roles),
+            role=Role.from_names(confirmation.roles),
             arm="" if search is None else search.arm,
             search=1 if search is None else search.number,
             trial=confirmation.trial,

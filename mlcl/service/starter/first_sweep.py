@@ -19,7 +19,7 @@ from mlcl.config import read_yaml
 from mlcl.config.packaged import packaged_files
 from mlcl.data.description import Description
 from mlcl.data.format import DatasetInfo
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.models.pretrained import load_pretrained, token_states
 from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.process.limits import usable_cpus
@@ -107,7 +107,7 @@ class _Costs:
     processors: int
 
     def line(self, seconds: float, trainings: str) -> str:
-        minutes = counted(math.ceil((seconds + self.encoding) / self.processors / 60), "minute")
+        minutes = format_count(math.ceil((seconds + self.encoding) / self.processors / 60), "minute")
         devices = f"{self.processors} CPUs" if self.processors > 1 else "one device"
         remark = ", which is less" if seconds + self.encoding > self.seconds else ""
         return f"time: about {minutes} on {devices}, {trainings} (--budget {self.text}{remark})"

@@ -16,7 +16,7 @@ from mlcl.config.safe_yaml import dump_yaml
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.markup import counted
+from mlcl.markup import format_count
 from mlcl.service.starter.first_job import prepare_user_data
 from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
@@ -80,7 +80,7 @@ def start(
     try:
         sweep = first_sweep(data.first_job(target, description), data.info, description, budget)
     except UserError as error:
-        raise (error if error.key == "--budget" else error.but(file=path)) from None
+        raise (error if error.key == "--budget" else error.with_fields(file=path)) from None
     lines = (*data.found, *in_words(description))
     name = sweep.made.job["experiment"]
     baselines = "".join(
@@ -130,7 +130,7 @@ def _write_files(
     arms = [*(["the job without its heads"] if heads else []), *(f"{name}.yaml" for name in sweep.others)]
     readme = README.format(
         name=main.job["experiment"], commands="\n".join(commands),
-        trials=counted(sweep.size.trials, "setting"), seeds=sweep.size.seeds,
+        trials=format_count(sweep.size.trials, "setting"), seeds=sweep.size.seeds,
         beside=" and of ".join(arms), found="".join(f"- {line}\n" for line in lines),
         verdicts="whether the heads help, and " if heads else "",
     )  # fmt: skip

@@ -49,7 +49,7 @@ class CellResults:
         """Returns the result of a cell that is not tuned, with reasons why runs or metrics are missing."""
         runs = [self._runs_by_hash[job_hash(job)] for job in cell.jobs]
         reasons = [self._failed_entries[run.key].reason for run in runs if run.key in self._failed_entries]
-        params = typed_params(cell.asked(0))
+        params = typed_params(cell.seed_job(0))
         names, metrics, trainings = list[str | None](), list[Metrics](), list[TrainingResult]()
         for seed, run in enumerate(runs):
             folder, run_metrics = self._finished_runs.get(run.key), Metrics()
@@ -80,7 +80,7 @@ class CellResults:
             metrics=metrics,
             blocks=_read_blocks(cell, folder.path, metrics),
             seed=job.train.seed,
-            changes=changes(shared_params, typed_params(cell.asked(seed))),
+            changes=changes(shared_params, typed_params(cell.seed_job(seed))),
             job_hash=job_hash(job),
             fingerprint=self.trainings.tags(log).get(Tag.FINGERPRINT, ""),
             started=self.trainings.start(log).get("time"),
@@ -175,7 +175,7 @@ class CellResults:
             metrics = {name: float(value) for name, value in tree.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError("the run's figures cannot be read", file=folder / RESULT, found=error) from None
-        knn = cell.asked(seed).evaluation.knn
+        knn = cell.seed_job(seed).evaluation.knn
         if not cell.neighbours or knn is None:
             return metrics
         other_metrics = {name: value for name, value in metrics.items() if not name.startswith("knn/")}

@@ -237,4 +237,4 @@ def _open_data(cell: Cell, home: Path, *, verify: bool) -> JobData:
         problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
         if error.key is None and error.file is None and allowed is None:
             allowed = download_hint(cell.jobs[0])
-        raise error.but(problem=problem, allowed=allowed) from None
+        raise error.with_fields(problem=problem, allowed=allowed) from None

@@ -138,7 +138,7 @@ def _frozen_input(section: EncoderConfig) -> tuple[InputName, FeatureInput] | No
     return None
 
 
-def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
+def unfit_reason(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     """Returns the reason why a baseline cannot be used with a job, or an empty string if it can."""
     inputs = inputs_of(baseline, job)
     if len(inputs) < len(baseline.reads):
@@ -187,7 +187,7 @@ def fitting_baselines(
         unsuitable = modalities - {info.modality} or not _has_levels(baseline, job, info)
         if unsuitable or (in_sweeps and not considered):
             continue
-        reason = unfit(baseline, job, info)
+        reason = unfit_reason(baseline, job, info)
         # A text has about ten times as many sequences of characters as of words.
         limit = MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
         if not reason and baseline.each_class and info.rows["train"] * classes > limit:
@@ -200,12 +200,12 @@ def fitting_baselines(
 
 
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
-    """Reads or computes the features (N, F) of a split that a baseline reads, side by side, see `joined`."""
+    """Reads or computes the features (N, F) of a split that a baseline reads, see `join_features`."""
     inputs = inputs_of(baseline, job)
-    return joined({part: cache.rows(*entry, split) for part, entry in inputs.items()}, len(split))
+    return join_features({part: cache.rows(*entry, split) for part, entry in inputs.items()}, len(split))
 
 
-def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
+def join_features(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
     """Returns the `rows` rows (N, F) of all kinds of features side by side; of several kinds as a CSR array.
 
     Rows of the features in `UNIT` are scaled to unit length. Without features the result is (N, 0).

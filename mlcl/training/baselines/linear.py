@@ -64,14 +64,14 @@ def one_vs_rest(
 
     A column has row numbers (n,) and whether each of these rows is positive (n,); the default of `columns` is
     `target_columns`. `finish` returns the fitted baseline for weights (K, F) and biases (K,); its default is
-    `linear`.
+    `linear_model`.
     """
     from scipy.sparse import csr_matrix, issparse
 
     kind = csr_matrix if issparse(problem.rows) else np.asarray
     rows = kind(problem.rows, dtype=np.float64)  # liblinear would convert them at each fit
     columns = list(target_columns(problem)) if columns is None else columns
-    finish = finish or partial(linear, problem)
+    finish = finish or partial(linear_model, problem)
 
     def fit(value: float) -> Fitted:
         weight_KF = np.zeros((len(columns), rows.shape[1]), dtype=np.float32)
@@ -91,7 +91,7 @@ def one_vs_rest(
     return best_of(problem, values, "C", fit)
 
 
-def linear(problem: Problem, weight_KF: Array, bias_K: Array) -> Fitted:
+def linear_model(problem: Problem, weight_KF: Array, bias_K: Array) -> Fitted:
     """Returns the linear model with weights (K, F) and biases (K,) as a fitted baseline."""
     tensors = {"weight": torch.from_numpy(weight_KF), "bias": torch.from_numpy(bias_K)}
     return Fitted(restore_linear(problem.task, problem.n_classes, tensors), tensors=tensors)
@@ -157,7 +157,7 @@ class DenseLogistic:
         self.start = result.x
         params_KG = self.start.reshape(self._n_columns, -1)
         weight_KF = (params_KG[:, :-1] / self.scale).astype(np.float32)
-        return linear(self.problem, weight_KF, params_KG[:, -1] - weight_KF @ self.mean)
+        return linear_model(self.problem, weight_KF, params_KG[:, -1] - weight_KF @ self.mean)
 
     @property
     def _n_columns(self) -> int:

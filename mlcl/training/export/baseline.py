@@ -21,8 +21,8 @@ from mlcl.errors import UserError
 from mlcl.models.encoder import FeatureInput, InputName
 from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.baselines import BASELINES, Baseline
-from mlcl.training.baselines.jobs import inputs_of, joined
-from mlcl.training.checkpoint import unshared
+from mlcl.training.baselines.jobs import inputs_of, join_features
+from mlcl.training.checkpoint import unshare_tensors
 from mlcl.training.context import pick_device
 from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import NETWORK, Index, KnnSetting, PredictorName
@@ -68,7 +68,7 @@ class BaselineContents:
 
     def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
         """Writes tensors, and inputs that are not in `shared`, into `work`. Returns README sections: none."""
-        save_file(unshared(self.tensors), work / NETWORK)
+        save_file(unshare_tensors(self.tensors), work / NETWORK)
         inputs = _unshared_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
         save_inputs(inputs, cache, work)
@@ -80,7 +80,7 @@ def load_baseline(
 ) -> BaselineModel:
     """Loads the baseline of an exported model. Raises UserError for damaged files and for another baseline's.
 
-    Inputs that are in `shared` are not loaded: the caller passes their rows to `BaselineModel.beside`.
+    Inputs that are in `shared` are not loaded: the caller passes their rows to `outputs_with_rows`.
     """
     baseline = BASELINES[str(job.baseline)]
     reader = SavedFeatures.load(_unshared_inputs(baseline, job, shared), folder, device)
@@ -116,15 +116,17 @@ class BaselineModel(ExportedModel):
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the probabilities (M, P) float32 of one batch."""
-        return self.beside(inputs, places or [f"row {row}" for row in range(len(inputs))], {})
+        return self.outputs_with_rows(inputs, places or [f"row {row}" for row in range(len(inputs))], {})
 
-    def beside(self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]) -> Tensor:
+    def outputs_with_rows(
+        self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]
+    ) -> Tensor:
         """Computes probabilities (M, P) as `outputs`; `known` has rows of inputs that are not read again."""
         if not inputs:
             return torch.zeros(0, math.prod(self._row_shape))
         rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known))
         parts = {part: rows[name] for part, name in self._input_names.items()}
-        return self._predict(joined(parts, len(inputs))).flatten(1)
+        return self._predict(join_features(parts, len(inputs))).flatten(1)
 
     def probabilities(self, output_MO: Tensor, _predictor: PredictorName) -> Tensor:
         """Returns the probabilities in the shape of the task."""

@@ -135,7 +135,7 @@ class NetworkModel(ExportedModel):
         if self._member is None:
             return output_MO
         known_inputs = contents.inputs if isinstance(contents, FeatureRows) else {}
-        return torch.cat([output_MO, self._member.beside(inputs, places, known_inputs)], dim=1)
+        return torch.cat([output_MO, self._member.outputs_with_rows(inputs, places, known_inputs)], dim=1)
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
         """Computes a predictor's probabilities from the outputs (M, O)."""

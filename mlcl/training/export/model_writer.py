@@ -25,7 +25,7 @@ from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.baseline_fits import logged_ensemble, member_data
 from mlcl.training.builders import build_model
-from mlcl.training.checkpoint import seeded, unshared
+from mlcl.training.checkpoint import seeded, unshare_tensors
 from mlcl.training.embeddings import Datastore, setting_of
 from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
@@ -144,7 +144,7 @@ class NetworkContents:
 
     def write(self, work: Path) -> list[str]:
         """Writes all files but job, index and README into `work`; returns sections of the README."""
-        save_file(unshared(self.network.state_dict()), work / NETWORK)
+        save_file(unshare_tensors(self.network.state_dict()), work / NETWORK)
         write_datastore(work / DATASTORE, self.store, self.job_data.train.ids)
         tokenizer = self.run / MODEL / TOKENIZER
         if tokenizer.exists():

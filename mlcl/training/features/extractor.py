@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mlcl.models.encoders.features import ColumnInput
 from mlcl.torch_versions import cpu_capabilities
-from mlcl.training.checkpoint import unshared
+from mlcl.training.checkpoint import unshare_tensors
 from mlcl.training.precision import Precision, Work, faster_precision
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ def freeze(network: nn.Module, device: torch.device) -> nn.Module:
 
 def save_weights(network: nn.Module, file: Path) -> None:
     """Writes all weights as safetensors."""
-    save_file(unshared(network.state_dict()), file)
+    save_file(unshare_tensors(network.state_dict()), file)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _rename_keys() -> Iterator[None]:
         yield
     except UserError as error:
         key = str(error.key).replace("encoder.", "encoder.transformer.")
-        raise error.but(key=key) from error
+        raise error.with_fields(key=key) from error
 
 
 TRANSFORMER = Kind(_fit, _load, _state, network=True)

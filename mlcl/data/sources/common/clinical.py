@@ -91,7 +91,7 @@ class ClinicalOptions(DistributionOptions):
     clean: bool = Field(True, description="lower case, without numbers and punctuation")
     allow_untrained: bool = Field(False, description="keep codes that no training row has")
 
-    def cleaned(self, text: str) -> str:
+    def clean_row(self, text: str) -> str:
         """Returns a row's text, after `clean_text` if the option `clean` is set."""
         return clean_text(text) if self.clean else text
 
@@ -144,7 +144,7 @@ def notes_dataset(
     return NewDataset(
         "text",
         spaces,
-        in_batches(columns, "text", map(options.cleaned, texts)),
+        in_batches(columns, "text", map(options.clean_row, texts)),
         shares_note(splits, PATIENT_FRACTIONS, "admissions of a patient share a split") if seeded else (),
         options.allow_untrained,
         name=name,

@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
-from mlcl.data.source import distinct
+from mlcl.data.source import check_class_names
 from mlcl.errors import UserError
 
 SLACK = 0.1
@@ -140,7 +140,7 @@ class Distribution(AbstractContextManager["Distribution"]):
             base for base in self._store.folders() if any(self._store.has(base + name) for name in names)
         )
         self._base_folder = next(bases, "")
-        missing = [" or ".join(names) for names in self._expected_names if self.first(*names) is None]
+        missing = [" or ".join(names) for names in self._expected_names if self.find_first(*names) is None]
         if missing:
             self._store.close()
             raise UserError(f"files of {title} are missing", file=path, found=f"no {', '.join(missing)}")
@@ -148,7 +148,7 @@ class Distribution(AbstractContextManager["Distribution"]):
     def __exit__(self, *_: object) -> None:
         self._store.close()
 
-    def first(self, *names: str) -> str | None:
+    def find_first(self, *names: str) -> str | None:
         """Returns the first of several names for which there is a file, or None."""
         return next((name for name in names if self._store.has(self._base_folder + name)), None)
 
@@ -158,7 +158,7 @@ class Distribution(AbstractContextManager["Distribution"]):
 
         Raises UserError if there is no such file, and if it cannot be read.
         """
-        name = self.first(*names)
+        name = self.find_first(*names)
         if name is None:
             problem = f"a file of {self._title} is missing"
             raise UserError(problem, file=self.path, found=f"no {' or '.join(names)}")
@@ -204,7 +204,7 @@ class Distribution(AbstractContextManager["Distribution"]):
     def class_names(self, *names: str) -> tuple[str, ...]:
         """Reads class names, one per line. Raises UserError for no name, and for a name that occurs twice."""
         classes = [line.strip() for _, line in self.lines(*names) if line.strip()]
-        return distinct(classes, self.file(*names))
+        return check_class_names(classes, self.file(*names))
 
     def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
         """Reads a JSON file; `hook` replaces each object. Raises UserError for a file that is not JSON."""
@@ -215,7 +215,7 @@ class Distribution(AbstractContextManager["Distribution"]):
 
     def file(self, *names: str) -> Path:
         """Returns the path of the first of several names for which there is a file, for messages."""
-        return self.path / (self._base_folder + (self.first(*names) or names[0]))
+        return self.path / (self._base_folder + (self.find_first(*names) or names[0]))
 
     def error(
         self, names: str | Sequence[str], problem: str, found: object = None, allowed: object = None
