@@ -121,16 +121,16 @@ class GradCache(Generic[Chunk]):
             backward([(self._encode(chunk), gradient_ND)])
 
     def backward_last(
-        self, encode: Callable[[Chunk], Tensor], others: Iterable[tuple[Tensor, Tensor]] = ()
+        self, encode: Callable[[Chunk], Tensor], other_pairs: Iterable[tuple[Tensor, Tensor]] = ()
     ) -> None:
         """Adds the gradient of the last micro-batch, after `backward_first`, and restores the random state.
 
         Args:
             encode: Encodes the last micro-batch; with DistributedDataParallel the wrapper of the model.
-            others: Further pairs of a tensor and its gradient, from which the same backward pass starts.
+            other_pairs: Further pairs of a tensor and its gradient, from which the same backward pass starts.
         """
         set_rng_state(self._rng_states[-1])
-        backward([(encode(self._chunks[-1]), self._last_ND), *others])
+        backward([(encode(self._chunks[-1]), self._last_ND), *other_pairs])
         set_rng_state(self._final_rng_state)
 
 
@@ -140,7 +140,8 @@ def loss_gradients(
     """Returns dL/dz of all rows, and pairs of a parameter of the loss itself and its gradient.
 
     There is a pair for each of `parameters` on which the loss depends other than through z. The pairs are the
-    `others` of `GradCache.backward_last`, in whose backward pass DistributedDataParallel averages gradients.
+    `other_pairs` of `GradCache.backward_last`, in whose backward pass DistributedDataParallel averages
+    gradients.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradient_RD, *gradients = torch.autograd.grad(value, [z_RD, *trained], allow_unused=True)

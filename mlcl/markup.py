@@ -25,9 +25,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def format_count(count: int, what: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Returns a count with its noun: `1 row`, `3,000 rows`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -194,13 +194,13 @@ def job_yaml(job: JobConfig) -> str:
     return dump_yaml(dump_job(job))
 
 
-def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
+def yaml_with_origins(job: JobConfig, written_job: WrittenJob) -> str:
     """Returns the resolved job as YAML, in which a comment gives the origin of each value that was set."""
     text = dump_yaml(dump_job(job), width=1 << 18)
     lines = text.splitlines()
     for key, node, value in key_nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
-        origin = written.origins.get(key)
-        is_section = isinstance(value_at(written.tree, key), Mapping)
+        origin = written_job.origins.get(key)
+        is_section = isinstance(value_at(written_job.tree, key), Mapping)
         if origin is not None and node is not value and (origin.file is None or not is_section):
             # The comment goes behind the last line of a string, and behind the key of a list or section.
             mark = value.end_mark if isinstance(value, yaml.ScalarNode) else node.end_mark

@@ -51,48 +51,50 @@ def packaged_files(kind: str) -> dict[str, PackagedFile]:
     return {entry.name: entry for entry in entries}
 
 
-def find_file(kind: str, given: str | Path) -> Path:
+def find_file(kind: str, name_or_path: str | Path) -> Path:
     """Returns the path of a job or space file, given by its path or, if it is a packaged file, by its name.
 
-    `given` is a path, returned unchecked, if it has a suffix or a folder, or if it is a file. Else it names a
-    file in the user's own `jobs` or `tune_spaces` or, if there is none, a packaged file. Raises UserError for
-    an unknown name, and for an override, `key.path=value`.
+    `name_or_path` is a path, returned unchecked, if it has a suffix or a folder, or if it is a file. Else it
+    names a file in the user's own `jobs` or `tune_spaces` or, if there is none, a packaged file. Raises
+    UserError for an unknown name, and for an override, `key.path=value`.
 
     Example:
         >>> find_file("job", "icd10cm_ce").name
         'icd10cm_ce.yaml'
     """
-    if not isinstance(given, (str, Path)):
-        raise UserError(f"no {kind}", found=type(given).__name__, allowed="a file, a name, or a mapping")
-    path = Path(given)
-    if re.match(r"[\w.*]+=", str(given)) and not path.exists():
+    if not isinstance(name_or_path, (str, Path)):
         raise UserError(
-            f"an override where the {kind} file is expected: overrides come last", found=str(given)
+            f"no {kind}", found=type(name_or_path).__name__, allowed="a file, a name, or a mapping"
+        )
+    path = Path(name_or_path)
+    if re.match(r"[\w.*]+=", str(name_or_path)) and not path.exists():
+        raise UserError(
+            f"an override where the {kind} file is expected: overrides come last", found=str(name_or_path)
         )
     if path.suffix or len(path.parts) != 1 or path.is_file():
         return path
-    user_file = Path(FOLDERS[kind], f"{given}.yaml")
+    user_file = Path(FOLDERS[kind], f"{name_or_path}.yaml")
     if user_file.is_file():
         return user_file
     files = packaged_files(kind)
-    if str(given) not in files:
-        problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), files)}"
-        raise UserError(problem, found=str(given), allowed="a file, or a name of `mlcl jobs`")
-    return files[str(given)].display_path
+    if str(name_or_path) not in files:
+        problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(name_or_path), files)}"
+        raise UserError(problem, found=str(name_or_path), allowed="a file, or a name of `mlcl jobs`")
+    return files[str(name_or_path)].display_path
 
 
-def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
+def job_and_space(text: str | Path) -> tuple[Path, Path | None]:
     """Returns the job file and the space file of `JOB` or `JOB:SPACE`; the latter is None for `JOB`."""
-    job, _, space = str(given).partition(":")
+    job, _, space = str(text).partition(":")
     return Path(job), Path(space) if space else None
 
 
-def is_packaged(given: str | Path) -> bool:
+def is_packaged(name_or_path: str | Path) -> bool:
     """Whether the file is a packaged one, which the mlcl on a cluster has, too.
 
     In a clone, files below the current folder do not count, since they may have been changed.
     """
-    path, package_folder = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
+    path, package_folder = Path(name_or_path).resolve(), Path(__file__).parents[1] / "packaged"
     if package_folder.is_dir():
         return path.is_relative_to(package_folder)
     folders = (packaged_root() / folder for folder in FOLDERS.values())

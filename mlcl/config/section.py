@@ -79,12 +79,12 @@ class Section(BaseModel):
         return section
 
 
-def exactly_one(one: str, other: str) -> Any:
+def exactly_one(first_key: str, second_key: str) -> Any:
     """Returns a validator of a section that raises ValueError unless exactly one of two keys is given."""
 
     def check(section: Model) -> Model:
-        if (getattr(section, one) is None) == (getattr(section, other) is None):
-            raise ValueError(f"give exactly one of {one} and {other}")
+        if (getattr(section, first_key) is None) == (getattr(section, second_key) is None):
+            raise ValueError(f"give exactly one of {first_key} and {second_key}")
         return section
 
     return model_validator(mode="after")(check)

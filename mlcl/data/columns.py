@@ -129,10 +129,13 @@ def single_classes(column: Any) -> Tensor:
     return torch.from_numpy(integers(column, -1))
 
 
-def integers(column: Any, missing: int) -> NDArray[np.int64]:
-    """Returns the numbers of an integer column, `missing` for null. Arrow's own conversion imports pandas."""
+def integers(column: Any, missing_value: int) -> NDArray[np.int64]:
+    """Returns the numbers of an integer column, `missing_value` for null.
+
+    Arrow's own conversion imports pandas.
+    """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    values = np.full(len(array), missing, np.int64)
+    values = np.full(len(array), missing_value, np.int64)
     is_valid = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)
     values[is_valid] = np.from_dlpack(array.drop_null())
     return values

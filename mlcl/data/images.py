@@ -102,11 +102,11 @@ def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[
     return read_images(split.images(), decode_image, partial(decode_error, split))
 
 
-def decode_error(split: Split, row: int, found: str) -> UserError:
-    """Returns the error for an image of a split that cannot be decoded, for the reason `found`."""
+def decode_error(split: Split, row: int, reason: str) -> UserError:
+    """Returns the error for an image of a split that cannot be decoded, for this `reason`."""
     file, shard_row = split.place(row)
     place = f"row {shard_row}, id {split.ids[row]}"
-    return UserError(f"image cannot be decoded at {place}", file=file, key="image", found=found)
+    return UserError(f"image cannot be decoded at {place}", file=file, key="image", found=reason)
 
 
 def read_images(

@@ -93,7 +93,7 @@ class Source(Generic[Options]):
             info = write_dataset(folder, replace(dataset, **fields))
         if self.needs_input:
             try:
-                check(folder, audited=False)
+                check(folder, with_audit=False)
             except UserError as error:
                 raise _locate_error(error, dataset.place_of, getattr(options, "path", folder)) from None
         return info
@@ -130,7 +130,7 @@ def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
 def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[str, float]:
     """Returns the number of rows of each split and of `classes` that occur, and the mean `labels a row`.
 
-    The result is the argument `found` of `compare_counts`.
+    The result is the argument `counts` of `compare_counts`.
     """
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))

@@ -62,22 +62,22 @@ class SplitRows:
         return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
-        self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
+        self, name: str, replacements: Mapping[str, Tensor | LabelRows] | None = None
     ) -> Tensor | LabelRows:
         """Returns the labels of all rows in a label space, an aspect or a level.
 
-        `changed` maps label spaces to labels that replace the stored ones.
+        `replacements` maps label spaces to labels that replace the stored ones.
         """
         space_name, _, part = name.partition(".")
         space = self.reader.info.label_spaces[space_name]
         if space.kind == "hierarchy":
             if part:
-                return self.labels(part, changed)
-            levels: list[Any] = [self.labels(level, changed) for level in space.levels]
+                return self.labels(part, replacements)
+            levels: list[Any] = [self.labels(level, replacements) for level in space.levels]
             if space.parents:
                 return LabelRows.of_levels(levels)
             return torch.stack(levels, dim=1)
-        labels = (changed or {}).get(space_name)
+        labels = (replacements or {}).get(space_name)
         if labels is None:
             if space_name not in self._cached_labels:
                 self._cached_labels[space_name] = self._read_labels(space_name, space)

@@ -100,13 +100,14 @@ def hold_out_rows(
     keys: Sequence[str],
     seed: int,
     share: float,
-    to: str = "validation",
+    target_split: str = "validation",
     *,
     stratified: bool = False,
 ) -> None:
-    """Moves a seeded share of the training rows to split `to`, in place; every class keeps a training row.
+    """Moves a seeded share of the training rows to `target_split`, in place.
 
-    Rows with an equal key stay together. Keys are drawn by their hash or, with `stratified`, by `stratify`.
+    Every class keeps a training row. Rows with an equal key stay together. Keys are drawn by their hash or,
+    with `stratified`, by `stratify`.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
     train_keys, labels = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
@@ -116,7 +117,7 @@ def hold_out_rows(
         new_splits = [assign_validation(key, seed, share) for key in train_keys]
     train_every_class(new_splits, labels, train_keys, seed)
     for row, split in zip(train, new_splits, strict=True):
-        splits[row] = split if split == "train" else to
+        splits[row] = split if split == "train" else target_split
 
 
 def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:
@@ -197,16 +198,16 @@ def _name_words(name: str) -> list[str]:
     return [word.lower().removesuffix("set") for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
 
 
-def with_eval_as_test(found: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Returns `found`, with `eval` names as test if another name is validation and no name is test.
+def with_eval_as_test(splits: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Returns `splits`, with `eval` names as test if another name is validation and no name is test.
 
-    `found` maps names to splits. If all other names are train, `eval` stays validation.
+    `splits` maps names to splits. If all other names are train, `eval` stays validation.
     """
-    eval_names = {name for name in found if {"eval", "evaluation"} & set(_name_words(name))}
-    candidates = {name for name in eval_names if found[name] == "validation"}
-    other_splits = {split for name, split in found.items() if name not in candidates}
+    eval_names = {name for name in splits if {"eval", "evaluation"} & set(_name_words(name))}
+    candidates = {name for name in eval_names if splits[name] == "validation"}
+    other_splits = {split for name, split in splits.items() if name not in candidates}
     is_test = "validation" in other_splits and "test" not in other_splits
-    return {**found, **dict.fromkeys(candidates if is_test else (), "test")}
+    return {**splits, **dict.fromkeys(candidates if is_test else (), "test")}
 
 
 def split_of_name(name: str) -> str | None:

@@ -79,13 +79,13 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
     return padded_tokenizer(fast_tokenizer)
 
 
-def padded_tokenizer(loaded: Any) -> Tokenizer:
+def padded_tokenizer(fast_tokenizer: Any) -> Tokenizer:
     """Returns the tokenizer that a fast tokenizer of Hugging Face wraps, with padding enabled."""
-    tokenizer: Tokenizer = loaded.backend_tokenizer
+    tokenizer: Tokenizer = fast_tokenizer.backend_tokenizer
     # Decoders such as Llama have no padding token; the attention mask hides the id used instead.
-    candidate_ids = (loaded.pad_token_id, loaded.eos_token_id, 0)
+    candidate_ids = (fast_tokenizer.pad_token_id, fast_tokenizer.eos_token_id, 0)
     pad_id = next(token_id for token_id in candidate_ids if token_id is not None)
-    tokenizer.enable_padding(pad_id=pad_id, pad_token=str(loaded.convert_ids_to_tokens(pad_id)))
+    tokenizer.enable_padding(pad_id=pad_id, pad_token=str(fast_tokenizer.convert_ids_to_tokens(pad_id)))
     return tokenizer
 
 

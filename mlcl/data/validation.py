@@ -36,8 +36,8 @@ class CheckReport:
     warnings: tuple[str, ...]
 
 
-def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = True) -> CheckReport:
-    """Checks every row of a data set. With `audited`, unusual findings in valid data become warnings.
+def check(place: str | Path, allow_untrained: bool = False, *, with_audit: bool = True) -> CheckReport:
+    """Checks every row of a data set. With `with_audit`, unusual findings in valid data become warnings.
 
     Raises UserError for the first problem, with shard, row and id if it has them: of hashes, truncation, ids,
     splits, contents, labels and their parents; also if there is no training row, and (without
@@ -56,7 +56,7 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
     tree_notes = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     tables = label_tables(data)
     findings = [*tree_notes, *_untrained_notes(data, tables, allow_untrained or data.info.allow_untrained)]
-    if audited:
+    if with_audit:
         absent_notes = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]
         findings += [
             *_unknown_notes(tables),

@@ -118,31 +118,33 @@ class NewDataset:
     place_of: Callable[[str], tuple[Path, str]] | None = None
 
 
-def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:
+def write_dataset(folder: Path, dataset: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:
     """Writes a data set as a whole or not at all; an existing folder with the same fingerprint is kept.
 
     A shard holds rows of one split, at most `shard_rows`, so that training never opens a test shard's labels.
     Raises UserError if the folder has another data set, if there are no rows, if values do not fit a column,
     and if the disk cannot be written.
     """
-    types = columns(made.modality, made.label_spaces, made.dim, made.grouped)
+    types = columns(dataset.modality, dataset.label_spaces, dataset.dim, dataset.grouped)
     try:
         with new_folder(folder) as work:
-            rows, shards = _write_shards(work, made.batches, types, GROUP_ROWS[made.modality], shard_rows)
+            rows, shards = _write_shards(
+                work, dataset.batches, types, GROUP_ROWS[dataset.modality], shard_rows
+            )
             info = DatasetInfo(
-                name=made.name or "",
-                modality=made.modality,
-                dim=made.dim,
-                label_spaces=made.label_spaces,
+                name=dataset.name or "",
+                modality=dataset.modality,
+                dim=dataset.dim,
+                label_spaces=dataset.label_spaces,
                 rows=rows,
-                source=made.origin or "",
-                licence=made.licence or "",
-                allow_untrained=made.allow_untrained,
-                grouped=made.grouped,
-                notes=tuple(made.notes),
+                source=dataset.origin or "",
+                licence=dataset.licence or "",
+                allow_untrained=dataset.allow_untrained,
+                grouped=dataset.grouped,
+                notes=tuple(dataset.notes),
                 shards=shards,
             )
-            text = info.model_dump_json(indent=1, exclude=None if made.notes else {"notes"})
+            text = info.model_dump_json(indent=1, exclude=None if dataset.notes else {"notes"})
             (work / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     except FileExistsError:
         existing_info = Dataset.open(folder).info

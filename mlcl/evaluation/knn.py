@@ -174,12 +174,12 @@ def neighbour_overlap(
     return float(share_M[labels_M > 0].mean()) if labels_M.any() else float("nan")
 
 
-def label_similarity(query: LabelRows, others: LabelRows) -> Array:
-    """Computes the number of labels that each of `others` shares with the one row `query`.
+def label_similarity(query: LabelRows, candidates: LabelRows) -> Array:
+    """Computes the number of labels that each of `candidates` shares with the one row `query`.
 
     It is C_qj = y_q . y_j (N,). Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
     """
     if len(query) != 1:
         raise ValueError(f"one query is compared with others, not {len(query)}")
-    shared_V = np.isin(array(others.columns), array(query.columns))
-    return np.bincount(array(others.row_index())[shared_V], minlength=len(others))
+    shared_V = np.isin(array(candidates.columns), array(query.columns))
+    return np.bincount(array(candidates.row_index())[shared_V], minlength=len(candidates))

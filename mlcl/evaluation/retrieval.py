@@ -83,15 +83,15 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
     return nearest[0]
 
 
-def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
+def merge(parts: Sequence[Neighbours], k_max: int) -> Neighbours:
     """Returns the k_max nearest of the neighbours that were found in disjoint parts of a datastore.
 
-    `found` has the neighbours in each part, in any order, with any K, and row numbers of the whole datastore.
+    `parts` has the neighbours in each part, in any order, with any K, and row numbers of the whole datastore.
     If all parts together have fewer than k_max neighbours, K is their number. Raises ValueError if there are
     no neighbours, numbers of queries differ, or k_max < 1.
     """
-    distance_MF = np.concatenate([array(part.distance) for part in found], axis=1)
-    index_MF = np.concatenate([array(part.index) for part in found], axis=1)
+    distance_MF = np.concatenate([array(part.distance) for part in parts], axis=1)
+    index_MF = np.concatenate([array(part.index) for part in parts], axis=1)
     if not distance_MF.shape[1] or k_max < 1:
         raise ValueError(f"nothing to merge: {distance_MF.shape[1]} neighbours, k_max {k_max}")
     k = min(k_max, distance_MF.shape[1])

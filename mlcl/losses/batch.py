@@ -37,9 +37,9 @@ class ManyRanks(BatchRanks):
         self._start = _own_slice(counts, group).start
         self._total = sum(counts)
 
-    def gather(self, own: Tensor) -> Tensor:
+    def gather(self, own_values: Tensor) -> Tensor:
         """Gathers values (N, ...) of each process's own rows; returns those of all rows, own rows first."""
-        return self.put_own_first(_gather_tensor(own, self.counts, self.group))
+        return self.put_own_first(_gather_tensor(own_values, self.counts, self.group))
 
     def put_own_first(self, rows: Tensor) -> Tensor:
         """Reorders rows from the order of ranks to this process's order."""
@@ -92,7 +92,7 @@ def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
 
 
 def whole_batches(
-    own: LossRows, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
+    own_rows: LossRows, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
 ) -> list[LossRows]:
     """Gathers the rows of all processes; returns one `LossRows` with these rows for each of `labels`.
 
@@ -100,17 +100,17 @@ def whole_batches(
     embeddings, and all labels with the sample ids; the last is sent from the host's memory if the group can
     do so. With `gradient` the gradient of the rows flows back to the process that holds them.
     """
-    carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
-    label_parts = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
-    sizes = _gather_sizes(own.ranks.own, label_parts, carrier, group)
+    carrier = torch.device("cpu") if gathers_on_host(group) else own_rows.embeddings.device
+    label_parts = [part.to(carrier) for part in (own_rows.sample_ids, *labels) if part is not None]
+    sizes = _gather_sizes(own_rows.ranks.own, label_parts, carrier, group)
     counts = [size[0] for size in sizes]
-    ranks = ManyRanks(counts, group, own.embeddings)
+    ranks = ManyRanks(counts, group, own_rows.embeddings)
     if gradient:
-        z_BD = ranks.put_own_first(_GatherRows.apply(own.embeddings, counts, group))
+        z_BD = ranks.put_own_first(_GatherRows.apply(own_rows.embeddings, counts, group))
     else:
-        z_BD = ranks.gather(own.embeddings)
+        z_BD = ranks.gather(own_rows.embeddings)
     parts: Iterator[Any] = map(ranks.put_own_labels_first, _gather_parts(label_parts, sizes, group))
-    samples = None if own.sample_ids is None else next(parts)
+    samples = None if own_rows.sample_ids is None else next(parts)
     rows = LossRows(z_BD, None, samples, ranks)
     return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]
 

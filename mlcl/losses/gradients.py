@@ -46,9 +46,9 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
         total.add_(value, alpha=factor)
 
 
-def total_product(one: Tensor, other: Tensor) -> Tensor:
+def total_product(first: Tensor, second: Tensor) -> Tensor:
     """Returns the sum of the elementwise product of two matrices, in float64: large terms may cancel."""
-    total: Tensor = torch.linalg.vecdot(one, other).sum(dtype=torch.float64)
+    total: Tensor = torch.linalg.vecdot(first, second).sum(dtype=torch.float64)
     return total
 
 

@@ -103,18 +103,18 @@ def _gradient(
 
 
 def logsumexp(
-    z_BD: Tensor, ratio_T: Tensor, own: int, rows: int, bias: float, *, moments: bool
+    z_BD: Tensor, ratio_T: Tensor, n_own: int, rows: int, bias: float, *, moments: bool
 ) -> tuple[Tensor, Tensor]:
-    """Computes lse_i = logsumexp_j x_ij of the first `own` rows, and lse_i - sum_j p_ij ratio u_ij, (T, N).
+    """Computes lse_i = logsumexp_j x_ij of the first `n_own` rows, and lse_i - sum_j p_ij ratio u_ij, (T, N).
 
     `z_BD` (B + L, D) is contiguous, bfloat16, or float32 to be multiplied in TF32; D is at most WIDEST.
     `rows` is B, and `ratio_T` float32. The second result has arbitrary values without `moments`, and is
     computed so that no large terms cancel. Both results are float32.
     """
-    lse_TN, rest_TN = (z_BD.new_empty(len(ratio_T), own, dtype=torch.float32) for _ in range(2))
+    lse_TN, rest_TN = (z_BD.new_empty(len(ratio_T), n_own, dtype=torch.float32) for _ in range(2))
     options = _options(z_BD, bf16=(128, 128, 4, 2), wide=(128, 64, 8, 3), tf32=(128, 64, 4, 3))
-    grid = triton.cdiv(own, options["ROWS"]), len(ratio_T)
-    numbers = bias, own, rows, *z_BD.shape
+    grid = triton.cdiv(n_own, options["ROWS"]), len(ratio_T)
+    numbers = bias, n_own, rows, *z_BD.shape
     _logsumexp[grid](z_BD, ratio_T, lse_TN, rest_TN, *numbers, MOMENTS=moments, **options)
     return lse_TN, rest_TN
 

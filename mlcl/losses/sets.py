@@ -92,22 +92,22 @@ class LabelSets:
         return shared_IJ
 
     def counts(self, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
-        """Returns the sizes of a tile's sets and of their intersections, in the dtype of `shared`."""
+        """Returns the sizes of a tile's sets and of their intersections, in the dtype of `count_shared`."""
         shared_IJ = self.count_shared(rows, cols, dtype)
         sizes = self.sizes.to(shared_IJ.dtype)
         return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
 
-    def find_distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
+    def find_distinct(self, n_queued: int = 0) -> tuple[LabelSets, Tensor]:
         """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set.
 
-        The last `queued` rows may share sets among themselves, but not with the rows before them.
+        The last `n_queued` rows may share sets among themselves, but not with the rows before them.
         """
         hash_B = self._hashes()
-        hash_B[len(self) - queued :] += 1
+        hash_B[len(self) - n_queued :] += 1
         same_B = torch.unique(hash_B, return_inverse=True)[1]
         first_U = first_rows(same_B)
         if not bool(self.equal_to(first_U[same_B]).all()):
-            same_B, first_U = self._group_exactly(queued)
+            same_B, first_U = self._group_exactly(n_queued)
         order_U = first_U.argsort()
         index_U = torch.empty_like(order_U)
         index_U[order_U] = torch.arange(len(order_U), device=order_U.device)

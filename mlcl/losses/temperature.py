@@ -132,6 +132,6 @@ class LearnedTemperature(Temperature):
         return self.log_tau.exp()
 
 
-def as_temperature(given: float | Temperature) -> Temperature:
+def as_temperature(value: float | Temperature) -> Temperature:
     """Returns a `Temperature` unchanged, and converts a number to a `ConstantTemperature`."""
-    return given if isinstance(given, Temperature) else ConstantTemperature(given)
+    return value if isinstance(value, Temperature) else ConstantTemperature(value)

@@ -64,18 +64,18 @@ def kept_pairs(device: torch.device) -> int:
 
 
 def tiles(
-    device: torch.device, own: int, rows: int, prototypes: int = 0, queued: int = 0
+    device: torch.device, n_own: int, rows: int, prototypes: int = 0, n_queued: int = 0
 ) -> Iterator[tuple[slice, slice, bool]]:
-    """Yields rows, columns and `mirrored` of tiles that pair `own` rows with all rows and prototypes.
+    """Yields rows, columns and `mirrored` of tiles that pair `n_own` rows with all rows and prototypes.
 
-    The own rows are the first, a queue's `queued` rows the last, the prototypes come after all rows. Of two
+    The own rows are the first, a queue's `n_queued` rows the last, the prototypes come after all rows. Of two
     tiles of own rows that are mirror images, only one is yielded, with `mirrored` true; it stands for both. A
     tile on the diagonal has equal rows and columns. The columns of a tile are either own rows, or other rows,
     or a queue's, or prototypes.
     """
-    size, batch = tile_size(device), rows - queued
-    for top in range(0, own, size):
-        anchors = slice(top, min(top + size, own))
-        for first, last in ((top, own), (own, batch), (batch, rows), (rows, rows + prototypes)):
+    size, batch = tile_size(device), rows - n_queued
+    for top in range(0, n_own, size):
+        anchors = slice(top, min(top + size, n_own))
+        for first, last in ((top, n_own), (n_own, batch), (batch, rows), (rows, rows + prototypes)):
             for left in range(first, last, size):
-                yield anchors, slice(left, min(left + size, last)), top < left < own
+                yield anchors, slice(left, min(left + size, last)), top < left < n_own

@@ -193,7 +193,7 @@ def _section_fields(
 
 
 def pack(
-    made_of: Any,
+    target: Any,
     by_value: Iterable[ModuleType] = (),
     *,
     key: str = KEY,
@@ -213,7 +213,7 @@ def pack(
     try:
         for module in registered:
             cloudpickle.register_pickle_by_value(module)
-        text = base64.b85encode(zlib.compress(cloudpickle.dumps(made_of), 9)).decode()
+        text = base64.b85encode(zlib.compress(cloudpickle.dumps(target), 9)).decode()
     except Exception as error:  # pickling an attribute may raise anything
         detail = f"{type(error).__name__}: {error}"
         raise UserError("cannot be pickled", key=key, found=detail, allowed=allowed) from error

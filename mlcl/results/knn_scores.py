@@ -65,7 +65,7 @@ class JobDataCache:
             raise UserError("its job has plugin files, which are not run here", key="plugins")
         name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
         if name not in self._job_data:
-            self._job_data[name] = JobData.of(job, self._home, recorded=True)
+            self._job_data[name] = JobData.of(job, self._home, is_recorded=True)
         return self._job_data[name]
 
 

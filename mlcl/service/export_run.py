@@ -90,7 +90,7 @@ def export_run(
             runs.download_artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
         check_formats(formats, job)
-        job_data = JobData.of(job, tracker.home, recorded=True)
+        job_data = JobData.of(job, tracker.home, is_recorded=True)
         with lock_folder(folder, tracker.home / MODELS):
             evidence = _provenance(runs, run), _evidence(runs, run)
             index = write_export(folder, Path(scratch), job_data, *evidence, formats)

@@ -78,7 +78,7 @@ def run_job(
     for note in job_data.dataset.info.notes:
         announce(f"data: {note}")
     if not placed_by_ray(job):
-        pick_device(job.train.device, booked=bool(gpus))
+        pick_device(job.train.device, gpu_booked=bool(gpus))
     tracker = Tracker(home)
     tracker.open_experiment(job.experiment)
     recover(home)

@@ -175,10 +175,10 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
 
 
-def are_same(one: Arm, other: Arm) -> bool:
+def are_same(first: Arm, second: Arm) -> bool:
     """Whether two arms have equal outcomes of the same jobs; False if a job is unknown."""
-    jobs_known = all(outcome.job for search in one.searches for outcome in search)
-    return jobs_known and one.searches == other.searches
+    jobs_known = all(outcome.job for search in first.searches for outcome in search)
+    return jobs_known and first.searches == second.searches
 
 
 def check_values(arms: Sequence[Arm], metric: str) -> None:

@@ -13,35 +13,40 @@ from mlcl.significance.paired_tests import LEVEL, smallest_p
 RISK = 1 - LEVEL
 
 
-def sentences(its: MethodComparison) -> list[str]:
+def sentences(comparison: MethodComparison) -> list[str]:
     """Returns sentences with the outcome of the Friedman and Nemenyi tests, and what would decide."""
-    parts = [_describe_friedman(its), _describe_nemenyi(its), _describe_undecided(its)]
-    if its.left_out:
-        parts.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
-    if its.not_compared:
-        parts.append(f"Not compared, as the table asks: {', '.join(its.not_compared)}.")
+    parts = [_describe_friedman(comparison), _describe_nemenyi(comparison), _describe_undecided(comparison)]
+    if comparison.left_out:
+        parts.append(f"Left out, for they lack cells: {', '.join(comparison.left_out)}.")
+    if comparison.not_compared:
+        parts.append(f"Not compared, as the table asks: {', '.join(comparison.not_compared)}.")
     return [sentence for sentence in parts if sentence]
 
 
-def tables(its: MethodComparison) -> list[dict[str, Any]]:
+def tables(comparison: MethodComparison) -> list[dict[str, Any]]:
     """Returns a list with one table: the methods by rank, with their tests against the control.
 
     The table has `heads`, the heads of its columns, and `rows`, tuples of plain text.
     """
-    heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
+    heads = ["method", "average rank", f"difference from {comparison.control}", f"{LEVEL:.0%} interval"]
     heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
-    heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
-    against = {entry.method: entry for entry in its.against}
+    heads += [] if comparison.rope is None else ["P(worse)", f"P(within {comparison.rope:g})", "P(better)"]
+    against = {entry.method: entry for entry in comparison.against}
     rows = [
-        _rank_row(its, index, against.get(its.methods[index]), len(heads)) for index in _order_by_rank(its)
+        _rank_row(comparison, index, against.get(comparison.methods[index]), len(heads))
+        for index in _order_by_rank(comparison)
     ]
     return [{"heads": tuple(heads), "rows": tuple(rows)}]
 
 
-def as_dict(its: MethodComparison) -> dict[str, Any]:
+def as_dict(comparison: MethodComparison) -> dict[str, Any]:
     """Returns the comparison as a dict for JSON, with its sentences and tables."""
-    test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
-    tree = asdict(its) | {"test": test, "sentences": sentences(its), "tables": tables(its)}
+    test = asdict(comparison.test) | {"groups": [list(group) for group in comparison.test.groups]}
+    tree = asdict(comparison) | {
+        "test": test,
+        "sentences": sentences(comparison),
+        "tables": tables(comparison),
+    }
     return {key: _replace_nonfinite(value) for key, value in tree.items()}
 
 

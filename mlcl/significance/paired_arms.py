@@ -29,7 +29,7 @@ Units = dict[int, tuple[Outcome, ...]]
 
 def differences_of(
     reference: Arm,
-    others: Sequence[Arm],
+    treated_arms: Sequence[Arm],
     metric: str,
     mode: str,
     *,
@@ -45,20 +45,20 @@ def differences_of(
     arms with one search. `mode` is max or min; `metric` is for messages. Raises ValueError where an arm has
     no finite value.
     """
-    check_values((reference, *others), metric)
+    check_values((reference, *treated_arms), metric)
     kind: Pairing = ""
     if searches and len(reference.searches) > 1:
         kind = "search"
     elif seeds and len(reference.complete) == 1:
         kind = "seed"
-    reference_units, units = _units(reference, kind), [_units(arm, kind) for arm in others]
-    distinct = [not are_same(reference, arm) for arm in others]
+    reference_units, units = _units(reference, kind), [_units(arm, kind) for arm in treated_arms]
+    distinct = [not are_same(reference, arm) for arm in treated_arms]
     complete = [
         index
         for index, arm_units in enumerate(units)
         if distinct[index] and arm_units.keys() == reference_units.keys()
     ]
-    differences = [difference_of(reference, arm, metric, mode) for arm in others]
+    differences = [difference_of(reference, arm, metric, mode) for arm in treated_arms]
     if len(reference_units) < 2:
         return differences
     for index, arm_units in enumerate(units):
@@ -68,10 +68,10 @@ def differences_of(
                 {number: outcomes[number] for number in shared_numbers}
                 for outcomes in (reference_units, arm_units)
             ]
-            (differences[index],) = _pair_arms((reference, others[index]), unit_pair, kind, mode)
+            (differences[index],) = _pair_arms((reference, treated_arms[index]), unit_pair, kind, mode)
     if complete:
         arms, all_units = (
-            [reference, *(others[p] for p in complete)],
+            [reference, *(treated_arms[p] for p in complete)],
             [reference_units, *(units[p] for p in complete)],
         )
         for index, difference in zip(complete, _pair_arms(arms, all_units, kind, mode), strict=True):

@@ -121,13 +121,13 @@ def take(labels: Labels | None, rows: Tensor) -> Labels | None:
     return None if labels is None else labels[rows]
 
 
-def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
+def cases_of(names: Iterable[str], extra_cases: Iterable[Case] = ()) -> list[Case]:
     """Returns the cases of each loss: its defaults, and each option changed alone to other allowed values.
 
-    `more` are further cases, such as two options that only make sense together.
+    `extra_cases` are further cases, such as two options that only make sense together.
     """
     cases = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
-    return cases + [case for case in more if case not in cases]
+    return cases + [case for case in extra_cases if case not in cases]
 
 
 def case_id(case: Case) -> str:

@@ -277,12 +277,12 @@ def _run_on_rank(
         return [value_and_gradients(case, batch, "auto", TAU, rows, gather=True) for case in cases]
 
 
-def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
+def assert_equal(actual: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
     """Asserts that each number x of a tensor is within `tolerance` (s + |y|) of the expected number y.
 
     The scale s is the largest |y| in the tensor, but at least 1.
     """
-    for value, target in zip(found, expected, strict=True):
+    for value, target in zip(actual, expected, strict=True):
         scale = max(1.0, float(target.abs().max()))
         torch.testing.assert_close(value, target, rtol=tolerance, atol=tolerance * scale)
 

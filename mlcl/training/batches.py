@@ -180,8 +180,10 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
     return (head_hierarchies or classifier_hierarchies)[0]
 
 
-def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int, least: int = 1) -> EpochSampler:
-    """Builds a rank's sampler, which gives each rank `least` rows of a batch.
+def build_sampler(
+    job: JobConfig, train: Split, rank: int, world_size: int, min_rows: int = 1
+) -> EpochSampler:
+    """Builds a rank's sampler, which gives each rank `min_rows` rows of a batch.
 
     Raises UserError for too few rows, a too small batch, or rows of one class.
     """
@@ -196,7 +198,9 @@ def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int, leas
         else:
             order = Grouped(levels, len(train), size, *group_sizes(job))
     try:
-        return EpochSampler(len(train), size, config.seed, rank, world_size, config.drop_last, order, least)
+        return EpochSampler(
+            len(train), size, config.seed, rank, world_size, config.drop_last, order, min_rows
+        )
     except ValueError as error:
         raise UserError(str(error), key="train.batch_size", found=size) from None
 

@@ -31,11 +31,11 @@ class Context:
     world_size: int = 1
 
     @classmethod
-    def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
+    def current(cls, device: str = "auto", *, gpu_booked: bool = False) -> Context:
         """Reads rank and world size from torch.distributed, if initialised; see `pick_device`."""
         distributed = dist.is_available() and dist.is_initialized()
         ranks = (dist.get_rank(), dist.get_world_size()) if distributed else ()
-        return cls(pick_device(device, booked=booked), *ranks)
+        return cls(pick_device(device, gpu_booked=gpu_booked), *ranks)
 
     @property
     def is_main(self) -> bool:
@@ -77,13 +77,13 @@ class Context:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
-    def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns the rows `own` of all ranks, in rank order, on every rank; rank r passes `counts[r]`."""
+    def rows(self, local_rows: Tensor, counts: Sequence[int]) -> Tensor:
+        """Returns the `local_rows` of all ranks, in rank order, on every rank; rank r passes `counts[r]`."""
         if self.world_size == 1:
-            return own
-        all_rows = own.new_empty(sum(counts), *own.shape[1:])
+            return local_rows
+        all_rows = local_rows.new_empty(sum(counts), *local_rows.shape[1:])
         for rank, part in enumerate(torch.split(all_rows, list(counts))):
-            buffer = (own if rank == self.rank else part).to(self.device).contiguous()
+            buffer = (local_rows if rank == self.rank else part).to(self.device).contiguous()
             if counts[rank]:
                 dist.broadcast(buffer, rank)
             part.copy_(buffer)
@@ -180,12 +180,12 @@ def _limit_threads(number: int | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """Makes PyTorch compute the same bits every time, on a GPU as well, within the context if `wanted`.
+def deterministic(enabled: bool) -> Iterator[None]:
+    """Makes PyTorch compute the same bits every time, on a GPU as well, within the context if `enabled`.
 
     An operation without a deterministic version raises RuntimeError.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     # cuBLAS reads this at the first product on a GPU.
@@ -205,12 +205,12 @@ ONE_PROCESS = Context(torch.device("cpu"))
 """The context of a single process on the CPU."""
 
 
-def pick_device(name: str, *, booked: bool = False) -> torch.device:
+def pick_device(name: str, *, gpu_booked: bool = False) -> torch.device:
     """Returns the device that the name stands for: `auto`, `cpu` or `cuda`.
 
-    `auto` is a GPU if there is one, else the CPU. `booked` says that a part of a GPU is reserved for this
-    process. Raises UserError if no GPU is visible for `cuda`, or for `auto` with `booked`; and, unless `name`
-    is `cpu`, for a GPU that PyTorch cannot use.
+    `auto` is a GPU if there is one, else the CPU. `gpu_booked` says that a part of a GPU is reserved for this
+    process. Raises UserError if no GPU is visible for `cuda`, or for `auto` with `gpu_booked`; and, unless
+    `name` is `cpu`, for a GPU that PyTorch cannot use.
     """
     if torch.cuda.is_available():
         device = "cuda" if name == "auto" else name
@@ -219,7 +219,7 @@ def pick_device(name: str, *, booked: bool = False) -> torch.device:
         problem = "PyTorch cannot use the GPU of this machine"
         allowed = "train.device=cpu, a newer driver, or a PyTorch for this one"
         raise UserError(problem, key="train.device", found=reason, allowed=allowed)
-    if name == "cuda" or (name == "auto" and booked):
+    if name == "cuda" or (name == "auto" and gpu_booked):
         allowed = "auto, cpu" if name == "cuda" else "cpu, with --gpus 0"
         raise UserError("no GPU is visible", key="train.device", found=name, allowed=allowed)
     return torch.device("cpu" if name == "auto" else name)

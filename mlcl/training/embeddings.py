@@ -155,10 +155,10 @@ class SplitEncoder:
         return RankRows(output_nO, own_range.start, self.context)
 
 
-def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged, with `what` in the message, on all ranks if a value on any rank is not finite."""
+def check_finite(values: Tensor, subject: str, context: Context) -> None:
+    """Raises Diverged, with `subject` in the message, on all ranks if a value on any rank is not finite."""
     if context.any(not bool(torch.isfinite(values).all())):
-        raise Diverged(f"{what} are not finite")
+        raise Diverged(f"{subject} are not finite")
 
 
 def label_logits(encoder: nn.Module) -> int:

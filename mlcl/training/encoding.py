@@ -63,18 +63,18 @@ def missing_rows(job_data: JobData, device: str, splits: Iterable[str]) -> dict[
     return missing
 
 
-def row_count(missing: Iterable[Missing]) -> int:
+def row_count(missing_items: Iterable[Missing]) -> int:
     """Returns the number of rows to encode."""
-    return sum(len(item.split) for item in missing)
+    return sum(len(item.split) for item in missing_items)
 
 
-def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
+def encode(missing_items: Sequence[Missing], threads: int, tell: Told) -> None:
     """Encodes missing rows into the cache, on a CPU by `threads` threads, and calls `tell` after each batch.
 
     After an exception of `tell`, complete cache entries stay, and the unfinished entry is removed.
     """
-    total, completed = row_count(missing), 0
-    for item in missing:
+    total, completed = row_count(missing_items), 0
+    for item in missing_items:
         done = completed
 
         def count(rows: int) -> None:
@@ -89,9 +89,9 @@ def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
     give_back()
 
 
-def seconds_to_encode(missing: Iterable[Missing], threads: int) -> float:
+def seconds_to_encode(missing_items: Iterable[Missing], threads: int) -> float:
     """Estimates the seconds that `encode` takes, by timing one batch of each missing input and split."""
-    return sum(_time_row(item) * len(item.split) / threads for item in missing)
+    return sum(_time_row(item) * len(item.split) / threads for item in missing_items)
 
 
 def _time_row(missing: Missing) -> float:

@@ -144,12 +144,12 @@ def gradient_norms(
 
 
 def fit(
-    attempt: Callable[[int], T], size: int, least: int, model: nn.Module, world_size: int
+    attempt: Callable[[int], T], size: int, min_size: int, model: nn.Module, world_size: int
 ) -> tuple[T, int]:
-    """Calls `attempt(size)`, and halves `size`, but not below `least`, until memory is sufficient.
+    """Calls `attempt(size)`, and halves `size`, but not below `min_size`, until memory is sufficient.
 
     Each attempt begins with the random state and the buffers of the first one, and without gradients. Returns
-    the result and the size of the successful attempt. Raises UserError if memory runs out with `least`
+    the result and the size of the successful attempt. Raises UserError if memory runs out with `min_size`
     samples, too, and RuntimeError if one of several ranks ran out of memory while the others wait for it in a
     collective, so that the step cannot be repeated.
     """
@@ -166,12 +166,12 @@ def fit(
                 ) from error
         # Outside of the handler, since the traceback holds the step's tensors.
         torch.cuda.empty_cache()
-        if size <= least:
+        if size <= min_size:
             allowed = "no less; a smaller train.batch_size or encoder, or a device with more memory"
             raise UserError(
                 "out of memory with the smallest micro-batch", key=KEY, found=size, allowed=allowed
             )
-        size = max(size // 2, least)
+        size = max(size // 2, min_size)
         set_rng_state(rng)
         set_buffers(model, buffers)
 

@@ -53,12 +53,12 @@ MOST_SHORT = 5
 """The largest number of classes with too few rows that a plan names."""
 
 
-def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = False) -> Dataset:
+def open_dataset(job: JobConfig, home: Path, *, verify: bool, is_recorded: bool = False) -> Dataset:
     """Opens the job's data set with the validation rows that the job asks for, without held-out classes.
 
-    For `verify` and `recorded` see `JobData.of`.
+    For `verify` and `is_recorded` see `JobData.of`.
     """
-    dataset = open_reference(job.data, home, verify=verify, recorded=recorded)
+    dataset = open_reference(job.data, home, verify=verify, is_recorded=is_recorded)
     config, seed = job.data.hold_out, job.data.validation_seed
     result = dataset if seed is None else redraw_validation(dataset, seed, home / "cache")
     return result if config is None else hold_out(result, config.labels, config.share, config.seed, dataset)
@@ -87,22 +87,22 @@ class JobData:
     transfer: Transfer | None = None
 
     @classmethod
-    def of(cls, job: JobConfig, home: Path, *, verify: bool = True, recorded: bool = False) -> JobData:
+    def of(cls, job: JobConfig, home: Path, *, verify: bool = True, is_recorded: bool = False) -> JobData:
         """Opens and checks the data that a job names.
 
         `home` is the folder of prepared data, cache and results. With `verify` the SHA-256 of every shard is
-        compared with the recorded one, and the encoder's pretrained network is checked. With `recorded`, for
-        a job of a past run, prepared data are opened where the source's files are missing. Raises UserError
-        if job and data do not fit together.
+        compared with the recorded one, and the encoder's pretrained network is checked. With `is_recorded`,
+        for a job of a past run, prepared data are opened where the source's files are missing. Raises
+        UserError if job and data do not fit together.
         """
-        dataset = open_dataset(job, home, verify=verify, recorded=recorded)
+        dataset = open_dataset(job, home, verify=verify, is_recorded=is_recorded)
         present_splits = [str(name) for name, rows in dataset.info.rows.items() if rows]
         for split in SPLITS:
             if split not in present_splits:
                 raise UserError("the data set has no such split", file=dataset.place, found=split)
         task = check_job(job, dataset.info)
         check_class_parents(dataset)
-        if verify and not recorded:
+        if verify and not is_recorded:
             check_network(job, dataset.info)
         train = dataset.split("train")
         subset_config, noise, labels = job.data.subset, job.data.label_noise, job.objective.classifier.labels
@@ -112,7 +112,7 @@ class JobData:
         if noise is not None:
             train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed, dataset)
         build_sampler(job, train, 0, job.train.workers)
-        transfer = Transfer.of(job, home, dataset.info, recorded=recorded)
+        transfer = Transfer.of(job, home, dataset.info, is_recorded=is_recorded)
         cache = home / "cache"
         features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _make_tokenizer(job, train), train, cache, features, transfer)

@@ -79,11 +79,11 @@ class LogWindow:
         self._names = list(values)
         self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
 
-    def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
-        """Adds the unread steps' scalars to the sums in `kept`, and returns them as one dict per step."""
+    def read(self, sums: dict[str, float]) -> list[dict[str, float]]:
+        """Adds the unread steps' scalars to `sums`, and returns them as one dict per step."""
         rows = torch.stack(self._steps).tolist() if self._steps else []
         self._steps = []
         for row in rows:
             for name, value in zip(self._names, row, strict=True):
-                kept[name] = kept.get(name, 0.0) + value
+                sums[name] = sums.get(name, 0.0) + value
         return [dict(zip(self._names, row, strict=True)) for row in rows]

@@ -30,17 +30,17 @@ MOST = 10
 
 
 def faster_precision(
-    cache: Path, device: torch.device, about: Mapping[str, Any], prepare: Callable[[], Work]
+    cache: Path, device: torch.device, description: Mapping[str, Any], prepare: Callable[[], Work]
 ) -> Precision:
     """Returns bf16 if work in bf16 takes at most `WORTH` of float32's time on this machine, else float32.
 
-    `cache` is the cache of a home, which keeps the times by machine, `device` and `about`, plain data that
-    describes the work. `prepare` returns the work; it is called only if its times are not known yet. Raises
-    UserError if the cache cannot be written.
+    `cache` is the cache of a home, which keeps the times by machine, `device` and `description`, plain data
+    that describes the work. `prepare` returns the work; it is called only if its times are not known yet.
+    Raises UserError if the cache cannot be written.
     """
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     processor = [platform.machine(), cpu_capabilities()]
-    key = {"machine": {"gpu": gpu, "processor": processor, "torch": torch.__version__}, **about}
+    key = {"machine": {"gpu": gpu, "processor": processor, "torch": torch.__version__}, **description}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
     def write(path: Path) -> None:

@@ -63,17 +63,17 @@ class PredictedRows:
     probabilities: Mapping[str, Tensor]
     decisions: Mapping[str, Decision]
 
-    def without_blocks(self, prefix: str, asked: Collection[str]) -> Values:
+    def without_blocks(self, prefix: str, requested_metrics: Collection[str]) -> Values:
         """Returns a predictor's metrics without each block (B,), keyed by the name that the run logs.
 
-        Values have `DIGITS` significant digits. Names in `asked` that the task does not have are left out,
-        and all names if no row has a known target.
+        Values have `DIGITS` significant digits. Names in `requested_metrics` that the task does not have are
+        left out, and all names if no row has a known target.
         """
         if not known_rows(self.task, self.targets).any():
             return {}
         p = self.probabilities[prefix]
         task_names = metric_names(self.task, self.aspects, p.shape[1], groups=None)
-        names = [name for name in dict.fromkeys(asked) if name in task_names]
+        names = [name for name in dict.fromkeys(requested_metrics) if name in task_names]
         metrics = values_without_blocks(
             self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, names, self.facts
         )
@@ -171,12 +171,12 @@ def write_test_rows(
     _write_blocks(folder, values)
 
 
-def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
+def blocks_of(folder: Path, requested_metrics: Collection[str] = ()) -> Values:
     """Returns the metrics without each block of test rows (B,), keyed by the name that the run logs.
 
-    The dict is empty for a run that did not read the test split. Metrics in `asked` that are not recorded yet
-    are computed from `PREDICTIONS`, whose probabilities have the precision of float16, and then recorded, if
-    that file is there.
+    The dict is empty for a run that did not read the test split. Metrics in `requested_metrics` that are not
+    recorded yet are computed from `PREDICTIONS`, whose probabilities have the precision of float16, and then
+    recorded, if that file is there.
     """
     file = folder / BLOCKS
     if not file.is_file():
@@ -186,7 +186,7 @@ def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
         name: tuple(math.nan if value is None else value for value in entries)
         for name, entries in recorded.items()
     }
-    missing = [name.rpartition("test/") for name in asked if name not in values]
+    missing = [name.rpartition("test/") for name in requested_metrics if name not in values]
     rows = PredictedRows.read(folder / PREDICTIONS) if missing and (folder / PREDICTIONS).is_file() else None
     if rows is None:
         return values

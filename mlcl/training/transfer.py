@@ -52,11 +52,11 @@ def probe_grid(job: JobConfig) -> ProbeGrid:
 
 
 def open_reference(
-    config: DataConfig | TransferConfig, home: Path, *, verify: bool = False, recorded: bool = False
+    config: DataConfig | TransferConfig, home: Path, *, verify: bool = False, is_recorded: bool = False
 ) -> Dataset:
     """Opens the data set that a section of a job names; prepares it first if the section names a source.
 
-    With `recorded`, data that were prepared before are opened where the source's files are missing.
+    With `is_recorded`, data that were prepared before are opened where the source's files are missing.
     """
     place = config.path
     if place is None:
@@ -65,7 +65,7 @@ def open_reference(
         try:
             place = str(prepare(*request))
         except UserError:
-            prepared = find_prepared(*request) if recorded else None
+            prepared = find_prepared(*request) if is_recorded else None
             if prepared is None:
                 raise
             place = str(prepared)
@@ -85,8 +85,10 @@ class Transfer:
     task: Task
 
     @classmethod
-    def of(cls, job: JobConfig, home: Path, own: DatasetInfo, *, recorded: bool = False) -> Transfer | None:
-        """Opens and checks the data set; None if the job names none. `own` describes the job's data set.
+    def of(
+        cls, job: JobConfig, home: Path, job_info: DatasetInfo, *, is_recorded: bool = False
+    ) -> Transfer | None:
+        """Opens and checks the data set; None if the job names none. `job_info` describes the job's data set.
 
         Raises UserError if the data set lacks a split, has another modality or length of vectors, does not
         have the label space or the metric that the job names, or if no row of its train or validation split
@@ -95,17 +97,17 @@ class Transfer:
         config = job.evaluation.transfer_to
         if config is None:
             return None
-        dataset, key = open_reference(config, home, recorded=recorded), "evaluation.transfer_to"
+        dataset, key = open_reference(config, home, is_recorded=is_recorded), "evaluation.transfer_to"
         info, place = dataset.info, dataset.place
         filled_splits = [split for split, rows in info.rows.items() if rows]
         if len(filled_splits) < len(SPLITS):
             raise UserError("a split is missing", file=place, key=key, found=filled_splits, allowed=SPLITS)
-        if info.modality != own.modality:
+        if info.modality != job_info.modality:
             problem = "holds another modality"
-            raise UserError(problem, file=place, key=key, found=info.modality, allowed=own.modality)
-        if info.dim != own.dim:
+            raise UserError(problem, file=place, key=key, found=info.modality, allowed=job_info.modality)
+        if info.dim != job_info.dim:
             problem = "vectors of another length"
-            raise UserError(problem, file=place, key=key, found=info.dim, allowed=own.dim)
+            raise UserError(problem, file=place, key=key, found=info.dim, allowed=job_info.dim)
         try:
             space = info.space(config.labels)
         except UserError as error:

@@ -208,8 +208,8 @@ def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
     with pytest.raises(UserError, match="no GPU is visible"):
         pick_device("cuda")
     with pytest.raises(UserError, match=r"no GPU is visible.*--gpus 0"):
-        pick_device("auto", booked=True)
-    assert pick_device("auto").type == pick_device("cpu", booked=True).type == "cpu"
+        pick_device("auto", gpu_booked=True)
+    assert pick_device("auto").type == pick_device("cpu", gpu_booked=True).type == "cpu"
 
 
 @pytest.fixture

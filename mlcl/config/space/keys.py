@@ -61,9 +61,9 @@ def entry_error(entry: str, problem: str, found: object = None, allowed: object 
     return UserError(problem, key=f"space.{entry}", found=found, allowed=allowed)
 
 
-def are_equal(one: object, other: object) -> bool:
+def are_equal(first: object, second: object) -> bool:
     """Whether two values are equal. 1 equals 1.0, but not True."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return first == second and isinstance(first, bool) == isinstance(second, bool)
 
 
 def setting_of(settings: Mapping[str, Any], key: str, otherwise: Any) -> Any:
@@ -90,21 +90,21 @@ def nodes(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from nodes(value, f"{prefix}{key}.")
 
 
-def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def matches(entry: str, pattern: str, known_keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Returns the keys that match a pattern, each with the texts that the pattern's `*` matched.
 
-    A `*` matches any text within one part of a key. An option of a head's loss need not be in `known`, since
-    a job has only the options that differ from the loss's defaults. Raises UserError for `entry`, a key of
-    the space file, if no key matches, or if one is in `FIXED`.
+    A `*` matches any text within one part of a key. An option of a head's loss need not be in `known_keys`,
+    since a job has only the options that differ from the loss's defaults. Raises UserError for `entry`, a key
+    of the space file, if no key matches, or if one is in `FIXED`.
     """
-    known = list(known)
+    known_keys = list(known_keys)
     option = _OPTION.fullmatch(pattern)
     expression = re.compile("([^.]*)".join(map(re.escape, (option[1] if option else pattern).split("*"))))
     suffix = pattern.removeprefix(option[1]) if option else ""
-    pairs = ((key, expression.fullmatch(key)) for key in known)
+    pairs = ((key, expression.fullmatch(key)) for key in known_keys)
     keys = {f"{key}{suffix}": match.groups() for key, match in pairs if match}
     if not keys:
-        raise unknown_key(entry, pattern, known)
+        raise unknown_key(entry, pattern, known_keys)
     for key in keys:
         # An entry for a section varies all keys of the section.
         if any(covers(fixed_key, key) or covers(key, fixed_key) for fixed_key in FIXED):
@@ -112,9 +112,9 @@ def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[s
     return keys
 
 
-def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
+def unknown_key(entry: str, key: str, known_keys: Iterable[str]) -> UserError:
     """Returns the error for a key that the job lacks, which suggests the most similar key of the job."""
-    problem = f"names no key of the job{did_you_mean(key, known)}"
+    problem = f"names no key of the job{did_you_mean(key, known_keys)}"
     return entry_error(entry, problem, key, "a key path of the job, * for one part of it")
 
 

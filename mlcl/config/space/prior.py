@@ -27,10 +27,10 @@ class Prior(Section):
     points: tuple[dict[str, Any], ...] = Field(min_length=1, description="a value for each key")
 
 
-def read_prior(name: str, beside: Path) -> Prior:
-    """Reads the packaged prior with this name, or else a file relative to the folder `beside`."""
+def read_prior(name: str, folder: Path) -> Prior:
+    """Reads the packaged prior with this name, or else a file in `folder`."""
     files = {file.stem: file for file in FOLDER.glob("*.yaml")}
-    file = files.get(name, beside / name)
+    file = files.get(name, folder / name)
     if not file.is_file():
         allowed = f"{', '.join(sorted(files))}, or a file"
         raise UserError("no such prior", key="search.prior", found=name, allowed=allowed)

@@ -97,17 +97,19 @@ def data_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mappi
 
 def check_data(
     data: Mapping[str, str],
-    asked: Sequence[dict[str, Any]],
-    others: Sequence[dict[str, Any]],
+    selected_trees: Sequence[dict[str, Any]],
+    all_trees: Sequence[dict[str, Any]],
     columns: Sequence[str],
 ) -> None:
     """Checks the paths in `data`, keyed by source or column, that the command line gives.
 
-    `asked` are the trees of the selected cells, `others` the trees of all cells: their sources are accepted.
-    Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared data set
-    of a source that the cells prepare with different options.
+    `selected_trees` are the trees of the selected cells, `all_trees` those of all cells: their sources are
+    accepted. Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared
+    data set of a source that the cells prepare with different options.
     """
-    sources = {_data_source(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
+    sources = {
+        _data_source(tree, section) for tree in (*selected_trees, *all_trees) for section in DATA_SECTIONS
+    }
     known_sources = sorted(source for source in sources if source is not None)
     for source, path in data.items():
         if source in columns:
@@ -115,7 +117,7 @@ def check_data(
         if source not in known_sources:
             allowed = [*known_sources, *columns]
             raise UserError("no cell takes this source", key="--data", found=source, allowed=allowed)
-        sections = [(tree, section) for tree in asked for section in DATA_SECTIONS]
+        sections = [(tree, section) for tree in selected_trees for section in DATA_SECTIONS]
         versions = {_data_version(*location) for location in sections if _data_source(*location) == source}
         if _is_prepared(path) and len(versions) > 1:
             raise UserError(

@@ -85,20 +85,22 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
     return replace(tuning, control=tune.control, hold=tune.hold, start=tune.start)
 
 
-def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
-    """Returns the cells `kept` and their controls, in the order of `tunes`, which has all cells.
+def with_controls(
+    selected_pairs: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path
+) -> list[Pair]:
+    """Returns the cells `selected_pairs` and their controls, in the order of `tunes`, which has all cells.
 
     Raises UserError if a control has no search in a column.
     """
     controls = set[Pair]()
-    for row, column in kept:
+    for row, column in selected_pairs:
         tune = tunes[row, column]
         if tune is not None and tune.control not in (None, row):
             controls.add((str(tune.control), column))
             if tunes.get((str(tune.control), column)) is None:
                 problem = f"the control of {slug(row)}/{slug(column)} is not searched in this column"
                 raise UserError(problem, file=file, key="tune.control", found=tune.control)
-    return [pair for pair in tunes if pair in controls or pair in kept]
+    return [pair for pair in tunes if pair in controls or pair in selected_pairs]
 
 
 def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:

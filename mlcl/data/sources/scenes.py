@@ -156,13 +156,13 @@ def _batches(options: Options, seed: int, label_sets: Mapping[str, Drawn]) -> It
         }
 
 
-def relation(one: LabelSet, other: LabelSet) -> int:
+def relation(first: LabelSet, second: LabelSet) -> int:
     """Returns the index in RELATIONS of a pair of sets. An empty set is disjoint from every set."""
-    if not one & other:
+    if not first & second:
         return 0
-    if one == other:
+    if first == second:
         return 1
-    return 3 if one < other or other < one else 2
+    return 3 if first < second or second < first else 2
 
 
 def shares_of(sets: Iterable[LabelSet]) -> dict[str, float]:

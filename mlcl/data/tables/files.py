@@ -85,12 +85,12 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]:
-    """Groups records into frames; `wanted` maps a column to its position, or key, in a record."""
+def frames(records: Records, positions: Mapping[str, int | str]) -> Iterator[Frame]:
+    """Groups records into frames; `positions` maps a column to its position, or key, in a record."""
     while rows := list(islice(records, ROWS_AT_ONCE)):
         columns = {
             name: [row.get(key) if isinstance(row, dict) else row[key] for _, row in rows]
-            for name, key in wanted.items()
+            for name, key in positions.items()
         }
         yield object_frame(columns, pd.Index([line for line, _ in rows]))
 

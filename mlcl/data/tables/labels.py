@@ -117,8 +117,8 @@ class CellColumn:
     class_names: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: TableRows, name: str, given: Collection[str] = ()) -> CellColumn:
-        """Reads the cells of a column: texts, numbers or lists of them; a cell in `given` stays a text."""
+    def of(cls, rows: TableRows, name: str, class_names: Collection[str] = ()) -> CellColumn:
+        """Reads the cells of a column: texts, numbers or lists of them; one in `class_names` stays a text."""
         first_row: dict[Cell, int] = {}
         variants: dict[str, str] = {}
         of_row = []
@@ -126,8 +126,8 @@ class CellColumn:
         for row, value in enumerate(rows.frame[name]):
             read_cell = cached_cell_of if isinstance(value, str | int | float) else cell_of
             try:
-                text = text_of(value) if given and isinstance(value, str) else value
-                cell = text if text in given else read_cell(value)
+                text = text_of(value) if class_names and isinstance(value, str) else value
+                cell = text if text in class_names else read_cell(value)
             except ValueError as error:
                 allowed = "texts, numbers, lists of them, or objects of classes with 0 or 1"
                 raise rows.error(row, str(error), name, value, allowed) from None
@@ -172,13 +172,13 @@ class CellColumn:
         of_row = [new_cells[cell] for cell in self.of_row]
         return replace(self, first=first_row, of_row=of_row, notes=(*self.notes, note))
 
-    def missing_texts(self, given: Collection[str] = ()) -> frozenset[str]:
+    def missing_texts(self, class_names: Collection[str] = ()) -> frozenset[str]:
         """Returns the texts that are not labels: those in `MISSING` that are not the name of a class."""
-        return MISSING - set(given) - set(self.class_names)
+        return MISSING - set(class_names) - set(self.class_names)
 
-    def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
+    def error(self, cell: Cell, problem: str, found: object, allowed: object, suffix: str = "") -> UserError:
         """Creates the error for the first row that has `cell`."""
-        return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
+        return self.rows.error(self.first[cell], problem, self.name, found, allowed, suffix)
 
 
 def _is_object(value: object) -> bool:
@@ -188,19 +188,19 @@ def _is_object(value: object) -> bool:
 
 
 def notation_of(
-    column: CellColumn, label: SingleColumn | MultiLabelColumn, given: Collection[str]
+    column: CellColumn, label: SingleColumn | MultiLabelColumn, class_names: Collection[str]
 ) -> Notation:
     """Determines how a column writes its labels. Raises UserError where that is ambiguous."""
-    texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
+    texts = [cell for cell in column.first if isinstance(cell, str) and cell not in class_names]
     if isinstance(label, SingleColumn):
         for sign in (*SEPARATORS, "#"):
             ambiguous = [cell for cell in texts if sign in without_entities(cell)]
-            if ambiguous and not given and (sign in ";|" or find_joined(set(texts), sign)):
+            if ambiguous and not class_names and (sign in ";|" or find_joined(set(texts), sign)):
                 separator = "" if sign in SEPARATORS else f" with separator '{sign}'"
                 allowed = f"kind multi_label{separator}, or classes with it whole"
                 raise column.error(ambiguous[0], "one label or several", ambiguous[0], allowed, ": name it")
         return Notation("names")
-    notation = recognise(column.first, given)
+    notation = recognise(column.first, class_names)
     has_labels = any(text not in MISSING for text in texts)
     if label.separator and has_labels and (notation is None or notation.separator != label.separator):
         return Notation("divided", label.separator)
@@ -224,17 +224,22 @@ def _ambiguity_error(column: CellColumn, texts: Sequence[str]) -> UserError:
 
 
 def read_class_labels(
-    column: CellColumn, label: SingleColumn | MultiLabelColumn, notation: Notation, given: tuple[str, ...]
+    column: CellColumn,
+    label: SingleColumn | MultiLabelColumn,
+    notation: Notation,
+    class_names: tuple[str, ...],
 ) -> Labels:
     """Reads labels from cells that name classes.
 
-    Raises UserError for a class in two spellings or not in `given`, and if no row has a label.
+    Raises UserError for a class in two spellings or not in `class_names`, and if no row has a label.
     """
     parts = {part.strip() for cell in column.first for part in notation.labels(cell)} - MISSING
-    numbers = {str(i): name for i, name in enumerate(given)}
-    if "0" not in parts or not parts <= numbers.keys() or parts & set(given):
+    numbers = {str(i): name for i, name in enumerate(class_names)}
+    if "0" not in parts or not parts <= numbers.keys() or parts & set(class_names):
         numbers = {}
-    labels = _labels_by_cell(column, notation, given, numbers, several=isinstance(label, MultiLabelColumn))
+    labels = _labels_by_cell(
+        column, notation, class_names, numbers, several=isinstance(label, MultiLabelColumn)
+    )
     if not any(labels.values()):
         raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
     notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
@@ -243,8 +248,8 @@ def read_class_labels(
         notes.append(f"{column.name}: no row has the number of {count}, such as {unused_names[0]}")
     if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
         notes.insert(0, f"{column.name}: {notation.in_words()}")
-    notes += [*_note_odd_cells(column, notation, given), *column.notes]
-    return Labels(label.kind, [labels[cell] for cell in column.of_row], given or None, tuple(notes))
+    notes += [*_note_odd_cells(column, notation, class_names), *column.notes]
+    return Labels(label.kind, [labels[cell] for cell in column.of_row], class_names or None, tuple(notes))
 
 
 def _labels_by_cell(

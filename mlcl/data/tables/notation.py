@@ -249,12 +249,14 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
-    """Returns the notation of the distinct `cells`, except the class names `given`; None if it is unclear."""
+def recognise(cells: Collection[Cell], class_names: Collection[str] = ()) -> Notation | None:
+    """Returns the notation of the distinct `cells`, except `class_names`; None if it is unclear."""
     lists = [cell for cell in cells if isinstance(cell, tuple)]
-    if form := _number_form(lists, given):
+    if form := _number_form(lists, class_names):
         return Notation(form)
-    texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in given]
+    texts = [
+        cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in class_names
+    ]
     for tag_form, pattern in TAGGED.items():
         n_matches = sum(bool(pattern.fullmatch(text)) for text in texts)
         if 2 * n_matches > len(texts) > 1:
@@ -268,9 +270,11 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
         return None
     sign = signs[0] if signs else " "
     part_lists = [tuple(part.strip() for part in text.split(sign)) for text in texts]
-    if all(len(parts) > 1 for parts in part_lists) and (form := _number_form(part_lists, given)):
+    if all(len(parts) > 1 for parts in part_lists) and (form := _number_form(part_lists, class_names)):
         return Notation(form, sign)
-    if (sign in ",\n" and not divides(texts, sign)) or (sign == " " and not given and divides(texts, " ")):
+    if (sign in ",\n" and not divides(texts, sign)) or (
+        sign == " " and not class_names and divides(texts, " ")
+    ):
         return None
     return Notation("divided", sign) if signs else Notation("names")
 

@@ -129,25 +129,26 @@ class ColumnRoles:
 
 
 def roles_of(
-    tables: Sequence[TableFile], given: Collection[str] = (), *, uncertain: bool = False
+    tables: Sequence[TableFile], label_columns: Collection[str] = (), *, uncertain: bool = False
 ) -> ColumnRoles:
-    """Guesses the roles of the columns of one or several tables; the columns `given` are labels.
+    """Guesses the roles of the columns of one or several tables; `label_columns` are labels.
 
     `uncertain` says that -1 means uncertain among 0 and 1.
     """
     table = tables[0]
     names = list(dict.fromkeys(table.columns))
-    sample = table.frame(names, SAMPLE)
-    files = ImageFiles(table.path.parent)
-    contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
+    sample, files = table.frame(names, SAMPLE), ImageFiles(table.path.parent)
+    others = [name for name in names if name not in label_columns]
+    contents = [role for name in others if (role := _content(name, sample[name], files))]
     # A column without a name is an index that pandas has written.
     content_names = {role.name for role in contents}
     rest = [name for name in names if name and name not in content_names and not INDEX.fullmatch(name)]
     rows = TableRows.of(tables, rest)
-    id_name = next((name for name in rest if name not in given and _is_id(name, rows)), None)
-    split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
+    id_name = next((name for name in rest if name not in label_columns and _is_id(name, rows)), None)
+    split = next((name for name in rest if name not in label_columns and _is_split(name, rows)), None)
     states = (0, 1, UNCERTAIN) if uncertain else (0, 1)
-    labels = [_label_role(rows, name, name in given, states) for name in rest if name not in (id_name, split)]
+    label_names = [name for name in rest if name not in (id_name, split)]
+    labels = [_label_role(rows, name, name in label_columns, states) for name in label_names]
     return ColumnRoles((*contents, *labels), rows, id_name, split, _find_redundant(rows, labels))
 
 

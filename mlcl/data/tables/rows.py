@@ -77,13 +77,13 @@ class TableRows:
         column: str,
         found: object = None,
         allowed: object = None,
-        more: str = "",
+        suffix: str = "",
     ) -> UserError:
-        """Creates the error for a value of a row; `more` is added after the row's line in the message."""
+        """Creates the error for a value of a row; `suffix` is added after the row's line in the message."""
         # Invisible characters, such as a no-break space, are escaped.
         if isinstance(found, str) and not found.isprintable():
             found = ascii(found)
-        problem = f"{problem} at {self.place(row)}{more}"
+        problem = f"{problem} at {self.place(row)}{suffix}"
         return UserError(problem, file=self.file(row), key=column, found=found, allowed=allowed)
 
 

@@ -67,11 +67,17 @@ class LasclWeights(PairWeights):
     """The weights W, with the factors 1 / w of the logits in the softmax's sum."""
 
     def __init__(
-        self, paths: Paths, given: PairWeights, has_positive_N: Tensor, unrelated: float, *, excludes: bool
+        self,
+        paths: Paths,
+        label_weights: PairWeights,
+        has_positive_N: Tensor,
+        unrelated: float,
+        *,
+        excludes: bool,
     ) -> None:
-        self._paths, self._label_weights, self._unrelated_similarity = paths, given, unrelated
+        self._paths, self._label_weights, self._unrelated_similarity = paths, label_weights, unrelated
         self._has_positive_N = has_positive_N
-        self.row_sums = given.row_sums
+        self.row_sums = label_weights.row_sums
         self.excludes = excludes
         self.largest_factor = 1 / unrelated
         self._latest_tile: tuple[slice, slice, Tensor, Tensor] | None = None

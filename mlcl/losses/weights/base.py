@@ -40,14 +40,14 @@ class BatchRanks:
     ) -> None:
         self.own, self.dtype, self.device = own, dtype, device
 
-    def share(self, own: Tensor) -> Tensor:
+    def share(self, own_values: Tensor) -> Tensor:
         """Gathers values of own rows as `gather` does, and appends zeros for the rows of a queue."""
-        rows = self.gather(own)
+        rows = self.gather(own_values)
         return torch.cat([rows, rows.new_zeros(self.queued, *rows.shape[1:])]) if self.queued else rows
 
-    def gather(self, own: Tensor) -> Tensor:
+    def gather(self, own_values: Tensor) -> Tensor:
         """Gathers values (N, ...) of each process's own rows; returns those of all rows, own rows first."""
-        return own
+        return own_values
 
     def with_queue(self, queued: int) -> BatchRanks:
         """Returns a copy with `queued` rows of a queue behind the rows of all processes."""
@@ -159,16 +159,16 @@ class DistinctSets:
         self.own_index = self.index[:own_rows]
         self.reduced = distinct_sets.drop_unique_labels().to(device)
 
-    def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
+    def attract(self, symmetric_weights: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D).
 
-        `both` returns W_uv + W_vu of a tile of sets (I, J), a tensor that may be overwritten.
+        `symmetric_weights` returns W_uv + W_vu of a tile of sets (I, J), a tensor that may be overwritten.
         """
         group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.index, z_BD)
         sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
         itself_V = z_BD.new_zeros(self.own)
         for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
-            both_IJ = both(rows, cols)
+            both_IJ = symmetric_weights(rows, cols)
             if rows == cols:
                 # A set's weight with itself may be so large that rounding would hide the others beside it.
                 itself_V[rows] = both_IJ.diagonal()

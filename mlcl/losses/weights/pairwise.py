@@ -43,12 +43,13 @@ class PairLoss:
 class PairwiseWeights(PairWeights, ABC):
     """The base class of weights whose pair losses f a subclass defines.
 
-    `with_embeddings` returns W' for embeddings. `given` are the weights W, which follow from labels alone.
+    `with_embeddings` returns W' for embeddings. `label_weights` are the weights W, which follow
+    from labels alone.
     """
 
-    def __init__(self, given: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
-        self._label_weights, self._ranks = given, ranks
-        self.row_sums = given.row_sums
+    def __init__(self, label_weights: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
+        self._label_weights, self._ranks = label_weights, ranks
+        self.row_sums = label_weights.row_sums
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
@@ -63,7 +64,7 @@ class PairwiseWeights(PairWeights, ABC):
         lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
         rows, queued = len(lse_B), self._ranks.queued
         fixed = _FixedWeights(z_BD, len(lse_N), rows)
-        for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
+        for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, n_queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
             forward_IJ, backward_IJ = self._label_weights.directed_weights(i, j)
             if i == j:

@@ -123,7 +123,7 @@ def train(task: TrialTask, report: Report) -> None:
                 outcome = run_experiment(
                     JobData.of(job, home, verify=False),
                     folder=folder,
-                    context=Context.current(job.train.device, booked=task.gpus > 0),
+                    context=Context.current(job.train.device, gpu_booked=task.gpus > 0),
                     listener=mlflow_listener(log, listener, system=job.tracking.system_metrics),
                     should_stop=stop,
                     test=task.test,

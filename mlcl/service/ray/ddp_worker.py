@@ -147,7 +147,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     try:
         job_data = _open_data(config["job"], home)
         job = job_data.job
-        context = Context.current(job.train.device, booked=config["gpu"])
+        context = Context.current(job.train.device, gpu_booked=config["gpu"])
         with _lock_writer(folder, context):
             listener = _driver_listener(config["events"])  # called on rank 0 alone
             for note in slow_rank_notes(context):

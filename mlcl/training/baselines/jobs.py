@@ -68,16 +68,16 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
     return load_job({**tree, "baseline": name})
 
 
-def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> JobConfig:
-    """Loads the job file `what`, or the `dataset_job` of the data set in the folder `what`.
+def job_or_dataset(path: Path, overrides: Sequence[str], labels: str | None) -> JobConfig:
+    """Loads the job file `path`, or the `dataset_job` of the data set in the folder `path`.
 
     Raises UserError if `labels` is given with a job file.
     """
-    if what.is_dir():
-        return load_job(dataset_job(what, labels), overrides)
+    if path.is_dir():
+        return load_job(dataset_job(path, labels), overrides)
     if labels is not None:
         raise UserError("goes with the folder of a data set", key="--labels", found=labels)
-    return load_job(what, overrides)
+    return load_job(path, overrides)
 
 
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:

@@ -66,24 +66,24 @@ class BaselineContents:
         """The only predictor, `classifier`, without a setting of neighbours."""
         return {"classifier": None}
 
-    def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
-        """Writes tensors, and inputs that are not in `shared`, into `work`. Returns README sections: none."""
+    def write(self, work: Path, shared_inputs: Inputs = NO_INPUTS) -> list[str]:
+        """Writes tensors, and inputs not in `shared_inputs`, into `work`. Returns README sections: none."""
         save_file(unshare_tensors(self.tensors), work / NETWORK)
-        inputs = _unshared_inputs(self.baseline, self.job_data.job, shared)
+        inputs = _unshared_inputs(self.baseline, self.job_data.job, shared_inputs)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
         save_inputs(inputs, cache, work)
         return []
 
 
 def load_baseline(
-    folder: Path, index: Index, job: JobConfig, device: torch.device, shared: Inputs = NO_INPUTS
+    folder: Path, index: Index, job: JobConfig, device: torch.device, shared_inputs: Inputs = NO_INPUTS
 ) -> BaselineModel:
     """Loads the baseline of an exported model. Raises UserError for damaged files and for another baseline's.
 
-    Inputs that are in `shared` are not loaded: the caller passes their rows to `outputs_with_rows`.
+    Inputs that are in `shared_inputs` are not loaded: the caller passes their rows to `outputs_with_rows`.
     """
     baseline = BASELINES[str(job.baseline)]
-    reader = SavedFeatures.load(_unshared_inputs(baseline, job, shared), folder, device)
+    reader = SavedFeatures.load(_unshared_inputs(baseline, job, shared_inputs), folder, device)
     tensors = read_weights(folder / NETWORK)
     if baseline.restore is None:
         raise UserError("this baseline cannot be loaded", file=folder, key="baseline", found=job.baseline)
@@ -119,12 +119,12 @@ class BaselineModel(ExportedModel):
         return self.outputs_with_rows(inputs, places or [f"row {row}" for row in range(len(inputs))], {})
 
     def outputs_with_rows(
-        self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]
+        self, inputs: Sequence[Content], places: Sequence[str], known_rows: Mapping[str, Matrix]
     ) -> Tensor:
-        """Computes probabilities (M, P) as `outputs`; `known` has rows of inputs that are not read again."""
+        """Computes probabilities (M, P) as `outputs`; `known_rows` are of inputs not read again."""
         if not inputs:
             return torch.zeros(0, math.prod(self._row_shape))
-        rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known))
+        rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known_rows))
         parts = {part: rows[name] for part, name in self._input_names.items()}
         return self._predict(join_features(parts, len(inputs))).flatten(1)
 

@@ -103,13 +103,13 @@ def notes_dataset(
     top: frozenset[str] | None,
     notes: NoteStore,
     name: str,
-    published: Mapping[str, float],
+    published_counts: Mapping[str, float],
 ) -> NewDataset:
     """Returns the data set of notes with codes, its rows by admission id.
 
     `top` are the codes that `codes: 50` keeps; None means the most frequent codes of training admissions.
     Raises UserError if no training admission has a note and a code, and, unless the split is seeded or
-    `check_counts` is off, if a count differs from `published`.
+    `check_counts` is off, if a count differs from `published_counts`.
     """
     code_sets = _codes_by_admission(split_of, codes, top, notes, options)
     train_codes = {
@@ -138,7 +138,9 @@ def notes_dataset(
         counts: dict[str, float] = {split: splits.count(split) for split in SPLITS}
         # Codes without a training row are not in the published number.
         skipped_count = "codes" if options.allow_untrained and options.codes == "full" else ""
-        expected_counts = {count: number for count, number in published.items() if count != skipped_count}
+        expected_counts = {
+            count: number for count, number in published_counts.items() if count != skipped_count
+        }
         options.compare(expected_counts, {**counts, "codes": len(classes), "codes a row": average})
     texts = (notes.text(row) for row in rows)
     return NewDataset(

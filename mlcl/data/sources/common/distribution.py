@@ -46,10 +46,10 @@ class DistributionOptions(Section):
     path: UserPath = Field(description="the folder or archive of the distribution")
     check_counts: bool = Field(True, description="compare with the published counts")
 
-    def compare(self, published: Mapping[str, float], found: Mapping[str, float]) -> None:
+    def compare(self, published_counts: Mapping[str, float], counts: Mapping[str, float]) -> None:
         """Compares counts where `check_counts` is set. Raises UserError for a difference."""
         if self.check_counts:
-            compare_counts(self.path, published, found)
+            compare_counts(self.path, published_counts, counts)
 
 
 class _Folder:
@@ -258,21 +258,21 @@ class Release:
             return files.state(*self.more(files))
 
 
-def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:
+def compare_counts(path: Path, published_counts: Mapping[str, float], counts: Mapping[str, float]) -> None:
     """Raises UserError with all counts that differ from the published ones; averages may differ by SLACK.
 
-    A count that is not in `found` is 0, as for a split without a row.
+    A count that is not in `counts` is 0, as for a split without a row.
     """
-    found = {name: found.get(name, 0) for name in published}
-    slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
-    deviations = [name for name, count in published.items() if abs(found[name] - count) > slack[name]]
+    counts = {name: counts.get(name, 0) for name in published_counts}
+    slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published_counts.items()}
+    deviations = [name for name, count in published_counts.items() if abs(counts[name] - count) > slack[name]]
     if deviations:
         raise UserError(
             "not the published counts; check_counts=false accepts them",
             file=path,
             key="data.options.check_counts",
-            found=[f"{name} {found[name]:,}" for name in deviations],
-            allowed=[f"{name} {published[name]:,}" for name in deviations],
+            found=[f"{name} {counts[name]:,}" for name in deviations],
+            allowed=[f"{name} {published_counts[name]:,}" for name in deviations],
         )
 
 
