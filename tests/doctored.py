@@ -44,7 +44,7 @@ def tree(folder):
 
 def left(home, kind="runs", state=State.RUNNING, name=""):
     """Returns a new folder whose record and log are in the same state."""
-    folder = RunFolders(home, kind).new()
+    folder = RunFolders(home, kind).new_folder()
     id = folder.path.name
     recorded(folder, state, uri=tracking_uri(home), name=name)
     log = start(home, id, id)

@@ -83,7 +83,7 @@ class AtOnce(Delivery):
 
     def drain(self, **_):
         self.deliver()
-        return self.pending()
+        return self.count_pending()
 
     def wait_run_id(self, id, _timeout):
         self.deliver()
@@ -123,7 +123,7 @@ class World:
         patch.setattr(command, "provenance", lambda without: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
-            fake_tracker = SimpleNamespace(uri="nowhere", home=home, safe=str)
+            fake_tracker = SimpleNamespace(uri="nowhere", home=home, hide_password=str)
             fake_tracker.open_experiment = lambda *_, **__: None
             patch.setattr(command, "Tracker", lambda _home: fake_tracker)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
@@ -202,7 +202,7 @@ class World:
     @property
     def folder(self) -> Path:
         """The folder of the sweep."""
-        run_folder = RunFolders(self.home, "sweeps").named("sweep")
+        run_folder = RunFolders(self.home, "sweeps").find_named("sweep")
         assert run_folder is not None
         return run_folder.path
 

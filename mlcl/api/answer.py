@@ -121,7 +121,7 @@ class Answer:
         return str(export.pushed)
 
     def _tracker(self) -> Tracker:
-        return Tracker.existing(self.home, self._uri)
+        return Tracker.open_existing(self.home, self._uri)
 
     def _best_run_id(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
@@ -218,6 +218,6 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     """
     check_name(name)
     folder = home_of(home)
-    runs = Runs(Tracker.existing(folder, uri))
+    runs = Runs(Tracker.open_existing(folder, uri))
     run = runs.require_group(name)
     return Answer(read_sweep(runs, run) if kind(run) == "sweep" else read_table(runs, run), folder, uri)

@@ -61,7 +61,7 @@ class ClusterResults:
 
     def tracker(self) -> Tracker:
         """Returns the open store. Raises UserError where it does not answer."""
-        return Tracker.existing(self.home, self.uri)
+        return Tracker.open_existing(self.home, self.uri)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,9 @@ def _find_run(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Ru
     if file is not None and not file.is_file():
         raise job.error(f"and there is no {file}")
     runs = Runs(store.tracker())
-    job_runs = [run for run in runs.tagged(Tag.JOB, job.id) if run.data.tags.get(Tag.KIND, PLAIN) == kind]
+    job_runs = [
+        run for run in runs.find_tagged(Tag.JOB, job.id) if run.data.tags.get(Tag.KIND, PLAIN) == kind
+    ]
     state = job_runs[0].data.tags[Tag.STATE] if job_runs else "none"
     if state != job.state:
         raise job.error(f"and the state of its {kind} in {runs.tracker.shown} is {state}")

@@ -67,7 +67,9 @@ def compare(
 
     if metric == "":
         raise UserError("names no metric", key="--metric", found=metric)
-    comparison = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _jackknife_blocks)
+    comparison = compare_settings(
+        find_settings(Runs.open_quickly(home), what), metric or "", _jackknife_blocks
+    )
     if json:
         print_json(as_dict(comparison))
     elif markdown or latex:
@@ -105,7 +107,7 @@ def posthoc(
 
     if csv is not None:
         check_writable(csv, "--csv")
-    runs = Runs(Tracker.existing(home))
+    runs = Runs(Tracker.open_existing(home))
     settings = find_settings(runs, what)
     result = score_posthoc(runs, settings, home)
     costs = measure_costs(runs, settings, home) if cost else []

@@ -38,7 +38,7 @@ from mlcl.errors import MachineError, UserError
 from mlcl.extras import missing_extra
 from mlcl.files import DISK_IS_FULL
 from mlcl.service.process.limits import too_few_addresses
-from mlcl.tracking.uri import KEY, shown
+from mlcl.tracking.uri import KEY, hide_password
 
 MAX_PROBLEM = 500
 """The largest number of characters of an unexpected error that are printed."""
@@ -179,5 +179,5 @@ def _describe_error(error: Exception) -> str:
     problem = limit or " ".join(f"{type(error).__name__}: {error}".split())
     # MLflow's errors contain the URI of the tracking server, which may have a password.
     uri = os.environ.get(KEY)
-    message = problem.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else problem
+    message = problem.replace(uri.rstrip("/"), hide_password(uri).rstrip("/")) if uri else problem
     return message if limit else message[:MAX_PROBLEM]

@@ -84,7 +84,7 @@ def export(
     from mlcl.service.export_run import ALIAS, export_run
     from mlcl.tracking import Tracker
 
-    name, tracker = ALIAS if alias is None else alias, Tracker.existing(home)
+    name, tracker = ALIAS if alias is None else alias, Tracker.open_existing(home)
     result = export_run(tracker, run, to, register, name, formats=also or (), push=push, public=public)
     index = result.index
     if json:
@@ -181,4 +181,4 @@ def _model_folder(model: str, home: Path, stack: ExitStack) -> Path:
     from mlcl.tracking.registry import fetch_registered
 
     scratch = stack.enter_context(TemporaryDirectory(prefix="mlcl-"))
-    return fetch_registered(Tracker.existing(home), model, Path(scratch))
+    return fetch_registered(Tracker.open_existing(home), model, Path(scratch))

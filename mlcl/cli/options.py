@@ -72,13 +72,13 @@ def reject_typed_secrets(
     """Returns the URL that an option has. Raises UserError if it was typed and contains a password."""
     if value is None or not is_typed(context, str(option.name)):
         return value
-    from mlcl.tracking.uri import shown
+    from mlcl.tracking.uri import hide_password
 
-    if shown(value) != value:
+    if hide_password(value) != value:
         raise UserError(
             "a command line is public: no password in it",
             key=option.opts[0],
-            found=shown(value),
+            found=hide_password(value),
             allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
         )
     return value

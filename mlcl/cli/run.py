@@ -101,7 +101,7 @@ def baseline(
     default_names = [] if names or job.baseline is None else [job.baseline]
     plan = BaselinePlan.of(job, names or default_names, home)
     if dry_run:
-        print_tree(plan.described(home), as_json=json)
+        print_tree(plan.describe(home), as_json=json)
     else:
         _run_baselines(plan, home, as_json=json)
 

@@ -161,7 +161,7 @@ def report(
     if quick and (classes or row):
         key, found = ("--class", ", ".join(classes)) if classes else ("--row", row)
         raise UserError("is for plots that --quick leaves out", key=key, found=found)
-    tracker = Tracker.existing(home)
+    tracker = Tracker.open_existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
         links = mlflow_address(home)
     options = EmbeddingOptions(quick, tuple(classes or ()), row)

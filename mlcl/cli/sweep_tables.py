@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mlcl.cli.output import fitted_table, results, tell
 from mlcl.markup import duration, megabytes
-from mlcl.results.sweep_result import SweepResult, ranked
+from mlcl.results.sweep_result import SweepResult, rank_trials
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.service.engine.encoding import forecast_text
 from mlcl.tracking import State
@@ -62,7 +62,7 @@ def trials_table(report: SweepResult, console: Console = results) -> Table:
         entries = [(trial, trial.values) for trial in report.front]
     else:
         names = [report.score]
-        best = ranked(report.trials, report.mode)[:BEST_SHOWN]
+        best = rank_trials(report.trials, report.mode)[:BEST_SHOWN]
         entries = [(trial, (trial.score or 0.0,)) for trial in best]
     rows = [
         (trial.label, *(f"{value:.4f}" for value in values), settings_text(trial))

@@ -28,12 +28,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Find remains of crashes and problems that keep commands from working; --fix mends them."""
-    from mlcl.service.doctor import CHECKS, Scope, healthy, run_checks
+    from mlcl.service.doctor import CHECKS, Scope, is_healthy, run_checks
     from mlcl.tracking import tracking_uri
 
     with errors.status("looking"):
         outcomes = run_checks(Scope(home, tracking_uri(home), say), CHECKS, fix=fix)
-    all_healthy = healthy(outcomes)
+    all_healthy = is_healthy(outcomes)
     if json:
         findings = [asdict(result) for result in outcomes]
         print_json(

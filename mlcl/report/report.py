@@ -129,7 +129,7 @@ def _find_run(runs: Runs, word: str) -> Run:
     group = runs.group(word)
     if group is not None:
         return group
-    matches = runs.named(word)
+    matches = runs.find_named(word)
     if not matches:
         return runs.require_group(word)  # raises UserError, which suggests a similar name
     run = matches[0]

@@ -40,6 +40,6 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
 
     check_name(name)
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
-    runs = Runs(Tracker.existing(folder, uri))
+    runs = Runs(Tracker.open_existing(folder, uri))
     run = runs.require_group(name)
     return sweep_frame(read_sweep(runs, run)) if kind(run) == "sweep" else table_frame(read_table(runs, run))

@@ -199,7 +199,7 @@ class CellResult:
         return [run_id for seed in figure.by_seed if (run_id := self.run_id(seed)) is not None]
 
 
-def scaled(value: float | None, unit: str) -> float | None:
+def scale_metric(value: float | None, unit: str) -> float | None:
     """Returns a metric in a table's `unit`: times 100 for `percent`. None where it is None or not finite."""
     if value is None or not math.isfinite(value):
         return None

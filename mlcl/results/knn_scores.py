@@ -30,7 +30,7 @@ SPLITS = {"val": "validation", "test": "test"}
 def has_embeddings(runs: Runs, run_id: str) -> bool:
     """Whether a run exists and has embeddings among its artifacts."""
     run = runs.get(run_id)
-    return run is not None and runs.has(run, EMBEDDINGS)
+    return run is not None and runs.has_artifact(run, EMBEDDINGS)
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
@@ -41,7 +41,7 @@ def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
-    if not runs.has(run, EMBEDDINGS):
+    if not runs.has_artifact(run, EMBEDDINGS):
         problem = "the run left no embeddings"
         raise UserError(problem, key=EMBEDDINGS, found=f"run {run_id}", allowed=f"in a sweep {HOW_TO_KEEP}")
     folder.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ class KnnScores:
     own: int | None
     seeds: int
 
-    def along(self, axis: str) -> pd.DataFrame:
+    def points_along(self, axis: str) -> pd.DataFrame:
         """Returns the grid's points that vary along one axis; the other axes have the values of `best`."""
         mask = self.points["in_grid"]
         for other in AXES:

@@ -58,7 +58,7 @@ class Runs:
         self._given_source, self._home = source, home
 
     @classmethod
-    def quickly(cls, home: Path) -> Self:
+    def open_quickly(cls, home: Path) -> Self:
         """Opens the runs of an existing store without the slow import of MLflow, where that is possible.
 
         An SQLite file is read directly, also in a read-only home; MLflow is then imported only for artifacts
@@ -89,19 +89,19 @@ class Runs:
         """Returns the run with this MLflow id; None where it does not exist or was deleted."""
         return self._source.get(run_id)
 
-    def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
-        """Returns the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
-        return list(self._source.tagged(tag, value, how))
+    def find_tagged(self, tag: str, value: str, operator: str = "=") -> list[Run]:
+        """Returns the runs whose `tag` equals `value`, or with `operator` LIKE matches it, latest first."""
+        return list(self._source.find_tagged(tag, value, operator))
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
         """Returns runs by log id: all runs of `owner`, and those with one of `logs` of another owner."""
-        runs = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
+        runs = {run.data.tags.get(Tag.LOG, ""): run for run in self.find_tagged(Tag.OWNER, owner)}
         for log in logs:
             if log not in runs and not log.startswith(f"{owner}."):
-                runs |= dict(zip([log], self.tagged(Tag.LOG, log), strict=False))
+                runs |= dict(zip([log], self.find_tagged(Tag.LOG, log), strict=False))
         return runs
 
-    def named(self, word: str) -> list[Run]:
+    def find_named(self, word: str) -> list[Run]:
         """Returns the run whose MLflow id is `word`, else those whose mlcl id it is, then those of this name.
 
         Sweeps and tables have a name. `@last` stands for the latest run, sweep or table. If no id or name
@@ -112,12 +112,12 @@ class Runs:
             return [by_id]
         if word == LAST:
             return self._latest_runs()
-        matches = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
+        matches = [run for tag in NAMES for run in self.sort_by_number(self.find_tagged(tag, word))]
         if matches or len(word) < LEAST:
             return matches
         runs_by_name: dict[str, list[Run]] = {}
         for tag in NAMES:
-            for run in self.ordered(self.tagged(tag, f"{word}%", "LIKE")):
+            for run in self.sort_by_number(self.find_tagged(tag, f"{word}%", "LIKE")):
                 if kind(run) in (*GROUPS, "run", "cell") and (name := run.data.tags[tag]).startswith(word):
                     runs_by_name.setdefault(name, []).append(run)
         if len({run.info.run_id for runs in runs_by_name.values() for run in runs[:1]}) > 1:
@@ -126,7 +126,7 @@ class Runs:
             )
         return next(iter(runs_by_name.values()), [])
 
-    def ordered(self, runs: Sequence[Run]) -> list[Run]:
+    def sort_by_number(self, runs: Sequence[Run]) -> list[Run]:
         """Returns runs, given latest first, with those of this home sorted by number: clocks may be wrong."""
         numbers = [self._run_numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         numbered_runs = [
@@ -142,17 +142,20 @@ class Runs:
 
     def _latest_runs(self) -> list[Run]:
         """Returns the latest run by MLflow's start time or, if that is of this home, the home's latest."""
-        top_runs = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
+        top_runs = (run for run in self._source.list_latest() if Tag.PARENT not in run.data.tags)
         latest = list(islice(top_runs, 1))
         if latest and latest[0].data.tags.get(Tag.OWNER) in self._run_numbers:
             logs = (record.log for _, record in home_records(self.home))
             home_logs = (log for log in logs if not log_start(self.home, log).get("parent"))
-            return list(islice((run for log in home_logs for run in self.tagged(Tag.LOG, log)), 1)) or latest
+            return (
+                list(islice((run for log in home_logs for run in self.find_tagged(Tag.LOG, log)), 1))
+                or latest
+            )
         return latest
 
     def group(self, word: str) -> Run | None:
         """Returns the latest sweep or table of this MLflow id, mlcl id or name; None where there is none."""
-        return next((run for run in self.named(word) if kind(run) in GROUPS), None)
+        return next((run for run in self.find_named(word) if kind(run) in GROUPS), None)
 
     def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
@@ -166,18 +169,22 @@ class Runs:
 
     def check_trash(self, word: str) -> None:
         """Raises UserError where MLflow has deleted the run of this home with the name or id `word`."""
-        from mlcl.tracking.tracker import trashed
+        from mlcl.tracking.tracker import find_trashed
 
         for _, record in home_records(self.home):
             run_id = Cursor.of(self.home, record.log).run_id if word in (record.name, record.id) else None
-            trashed_run = None if run_id is None else trashed(self.tracker.client, self.tracker.uri, run_id)
+            trashed_run = (
+                None if run_id is None else find_trashed(self.tracker.client, self.tracker.uri, run_id)
+            )
             if trashed_run is not None:
                 raise trashed_run.error("NAME", word)
 
     def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
         """Returns `; did you mean NAME?` with a sweep or table of a similar name, or an empty text."""
         names = {
-            run.data.tags.get(Tag.NAME, "") for run_kind in kinds for run in self.tagged(Tag.KIND, run_kind)
+            run.data.tags.get(Tag.NAME, "")
+            for run_kind in kinds
+            for run in self.find_tagged(Tag.KIND, run_kind)
         }
         return did_you_mean(word, sorted(names - {""}))
 
@@ -202,7 +209,7 @@ class Runs:
             detail = f"run {run.info.run_id} ({self.tracker.reason(error)})"
             raise UserError(problem, key=artifact, found=detail) from None
 
-    def has(self, run: Run, artifact: str) -> bool:
+    def has_artifact(self, run: Run, artifact: str) -> bool:
         """Whether a run has an artifact of that name."""
         return any(item.path == artifact for item in self.tracker.client.list_artifacts(run.info.run_id))
 
@@ -210,7 +217,7 @@ class Runs:
 def _existing_tracker(home: Path) -> Tracker:
     from mlcl.tracking import Tracker
 
-    return Tracker.existing(home)
+    return Tracker.open_existing(home)
 
 
 def check_name(name: object) -> None:

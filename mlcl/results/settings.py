@@ -272,7 +272,7 @@ def _find_cell(runs: Runs, word: str) -> list[ComparedSetting]:
     """Returns the cell named `word` in the latest table that has it; empty where no table has one."""
     if "," not in word:
         return []
-    for run in runs.ordered(runs.tagged(Tag.KIND, "table")):
+    for run in runs.sort_by_number(runs.find_tagged(Tag.KIND, "table")):
         try:
             table = read_table(runs, run, only=word)
         except UserError:
@@ -289,7 +289,7 @@ def _find_run(runs: Runs, word: str) -> list[ComparedSetting]:
         return []
     label, log = str(run.info.run_name), run.data.tags.get(Tag.LOG, "")
     if kind(run) == "run":
-        candidates = runs.tagged(Tag.DATA, run.data.tags.get(Tag.DATA, ""))
+        candidates = runs.find_tagged(Tag.DATA, run.data.tags.get(Tag.DATA, ""))
         others = [other for other in candidates if kind(other) == "run" and same_setting(other, run)]
         # The named run comes first, so that it is taken even where a later one has its seed.
         return [replace(read_setting(label, word, [run, *others]), plain=True)]
@@ -347,4 +347,4 @@ def _find_in_list(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _find_single(runs: Runs, word: str) -> Run | None:
-    return next((run for run in runs.named(word) if kind(run) not in GROUPS), None)
+    return next((run for run in runs.find_named(word) if kind(run) not in GROUPS), None)

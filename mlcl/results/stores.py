@@ -44,16 +44,16 @@ class ClientRuns:
             return None
         return run if run.info.lifecycle_stage == "active" else None
 
-    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
+    def find_tagged(self, tag: str, value: str, operator: str) -> Iterator[Run]:
+        """Yields the runs whose `tag` equals `value`, or with `operator` LIKE matches it, latest first."""
         quote = '"' if "'" in value else "'"
-        exact, pattern = how == "=", value
+        exact, pattern = operator == "=", value
         if quote in value:  # MLflow's filters have no escape, but _ matches any character
-            pattern, how = value.replace(quote, "_"), "LIKE"
-        runs = self._search(f"tags.`{tag}` {how} {quote}{pattern}{quote}")
+            pattern, operator = value.replace(quote, "_"), "LIKE"
+        runs = self._search(f"tags.`{tag}` {operator} {quote}{pattern}{quote}")
         return (run for run in runs if pattern == value or not exact or run.data.tags[tag] == value)
 
-    def latest(self) -> Iterator[Run]:
+    def list_latest(self) -> Iterator[Run]:
         """Yields all runs, latest first."""
         return self._search("")
 
@@ -107,15 +107,15 @@ class FileRuns:
         """Returns the run with this MLflow id; None where it does not exist or was deleted."""
         return next(self._runs("AND r.run_uuid = ?", run_id), None)
 
-    def tagged(self, tag: str, value: str, how: str) -> Iterator[FileRun]:
-        """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
-        where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {how} ?)"
+    def find_tagged(self, tag: str, value: str, operator: str) -> Iterator[FileRun]:
+        """Yields the runs whose `tag` equals `value`, or with `operator` LIKE matches it, latest first."""
+        where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {operator} ?)"
         # SQLite's LIKE ignores case.
         matches = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch
         runs = self._runs(where, tag, value)
-        return (run for run in runs if how != "LIKE" or matches(run.data.tags[tag]))
+        return (run for run in runs if operator != "LIKE" or matches(run.data.tags[tag]))
 
-    def latest(self) -> Iterator[FileRun]:
+    def list_latest(self) -> Iterator[FileRun]:
         """Yields all runs, latest first."""
         return self._runs("")
 

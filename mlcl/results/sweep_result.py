@@ -150,7 +150,7 @@ class SweepResult:
     @property
     def best(self) -> Annotated[TrainingResult | None, PlainSerializer(lambda trial: trial and trial.label)]:
         """The complete trial with the best score; None if no trial is complete."""
-        return next(iter(ranked(self.trials, self.mode)), None)
+        return next(iter(rank_trials(self.trials, self.mode)), None)
 
     @property
     def recommended(self) -> SettingResult | None:
@@ -195,7 +195,7 @@ class SweepResult:
 
 
 class Scored(Protocol):
-    """A training that `ranked` and `pareto` can compare."""
+    """A training that `rank_trials` and `pareto` can compare."""
 
     @property
     def state(self) -> State:
@@ -213,7 +213,7 @@ class Scored(Protocol):
 ScoredT = TypeVar("ScoredT", bound=Scored)
 
 
-def ranked(trials: Sequence[ScoredT], mode: str) -> list[ScoredT]:
+def rank_trials(trials: Sequence[ScoredT], mode: str) -> list[ScoredT]:
     """Returns the complete trials ordered by score, best first; trials with equal scores keep their order."""
     return sorted(filter(is_ranked, trials), key=rank_key(mode))
 
@@ -224,7 +224,7 @@ def is_ranked(trial: Scored) -> bool:
 
 
 def rank_key(mode: str) -> Callable[[Scored], float]:
-    """Returns the key by which `ranked` sorts."""
+    """Returns the key by which `rank_trials` sorts."""
     sign = -1.0 if mode == "max" else 1.0
     return lambda trial: sign * (trial.score or 0.0)
 

@@ -8,7 +8,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job
 from mlcl.service.engine.encoding import forecast, forecast_text
 from mlcl.service.ray.address import placed_by_ray
-from mlcl.tracking import shown, tracking_uri
+from mlcl.tracking import hide_password, tracking_uri
 from mlcl.training.context import pick_device
 from mlcl.training.job_data import JobData, job_plan
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
@@ -23,7 +23,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
         "writes": {
             "folder": str(home / "runs" / "<run id>"),
             "files": ["checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
-            "tracking": shown(tracking_uri(home)),
+            "tracking": hide_password(tracking_uri(home)),
         },
         "job": dump_job(job),
     }

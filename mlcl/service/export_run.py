@@ -109,7 +109,7 @@ def model_run(runs: Runs, word: str) -> Run:
     `word` is MLflow's id of a run, its id in mlcl, or the name or id of a sweep. Raises UserError if there is
     no such run, if several are complete, or if the run is not complete or left no model.
     """
-    matches = runs.named(word)
+    matches = runs.find_named(word)
     if not matches:
         runs.check_trash(word)
         raise UserError(
@@ -123,7 +123,7 @@ def model_run(runs: Runs, word: str) -> Run:
     state = run.data.tags.get(Tag.STATE)
     if state != State.COMPLETE:
         raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
-    if not (runs.has(run, MODEL) and runs.has(run, EMBEDDINGS)):
+    if not (runs.has_artifact(run, MODEL) and runs.has_artifact(run, EMBEDDINGS)):
         raise UserError(
             "this run left no model", key="RUN", found=f"{word} ({kind(run)})", allowed=_hint(runs, run)
         )

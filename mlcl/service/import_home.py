@@ -107,7 +107,9 @@ def _copy_record(
         else:
             write.change_run(number := old.number, **fields)
         for event, digest in Database(source).events(record.number):
-            last = digest if digest in digests else write.add_event(number, json.dumps(event), after=last)
+            last = (
+                digest if digest in digests else write.add_event(number, json.dumps(event), last_digest=last)
+            )
     return target.written_record
 
 

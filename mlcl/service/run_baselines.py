@@ -13,7 +13,7 @@ from mlcl.config import JobConfig, default_mode, dump_job, job_hash
 from mlcl.errors import UserError
 from mlcl.service.process.signals import stop_on_signal
 from mlcl.service.run_job import RunReport, run_job
-from mlcl.tracking import State, shown, tracking_uri
+from mlcl.tracking import State, hide_password, tracking_uri
 from mlcl.training.baseline_fits import redrawn_scores
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.events import Listener, Stopped
@@ -38,12 +38,15 @@ class BaselinePlan:
             JobData.of(planned_job, home, verify=False)
         return cls(jobs, left_out)
 
-    def described(self, home: Path) -> dict[str, Any]:
+    def describe(self, home: Path) -> dict[str, Any]:
         """Returns the plan as plain data, for `--dry-run`."""
         return {
             "baselines": {name: {"job_hash": job_hash(job)} for name, job in self.jobs.items()},
             "left_out": self.left_out,
-            "writes": {"folders": str(home / "runs" / "<run id>"), "tracking": shown(tracking_uri(home))},
+            "writes": {
+                "folders": str(home / "runs" / "<run id>"),
+                "tracking": hide_password(tracking_uri(home)),
+            },
             "job": dump_job(next(iter(self.jobs.values()))),
         }
 

@@ -107,7 +107,7 @@ def _resolve_precision(job_data: JobData, home: Path, gpus: float | None, *, fre
         return job_data
 
     def was_begun(precision: Precision) -> bool:
-        run = runs.unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
+        run = runs.find_unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
         return run is not None and (not fresh or run.path.name == submitted_id())
 
     return replace(job_data, job=in_precision(job, decide_precision(job_data, gpus, was_begun)))

@@ -52,10 +52,10 @@ PAGE = 10_000
 CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a copy of the file"
 
 
-def digest(before: str, text: str) -> str:
-    """Returns the digest of `text` chained to `before`, the digest of the texts before it."""
+def digest(previous_digest: str, text: str) -> str:
+    """Returns the digest of `text` chained to `previous_digest`, the digest of the texts before it."""
     # A flipped bit may turn a text into bytes, which are formatted as another text.
-    return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{previous_digest}{text}".encode()).hexdigest()[:16]
 
 
 def read_event(content: str) -> dict[str, Any]:
@@ -262,12 +262,12 @@ class Transaction:
         """Replaces the given fields of the run, sweep or table with this number."""
         self._write_row(number, {**self._read_row(number), **fields})
 
-    def add_event(self, run: int, content: str, after: str) -> str:
-        """Adds an event (JSON) after the event with the digest `after`; returns the digest of the new one."""
+    def add_event(self, run: int, content: str, last_digest: str) -> str:
+        """Adds an event (JSON) after the one with digest `last_digest`; returns the digest of the new event."""
         row = self._read_row(run)
-        if row["last_event"] != after:
+        if row["last_event"] != last_digest:
             raise self._database._damage_error(f"run {run} has events that its command did not write")
-        sum = digest(after, content)
+        sum = digest(last_digest, content)
         self._connection.execute(
             "INSERT INTO events (run, content, digest) VALUES (?, ?, ?)", (run, content, sum)
         )

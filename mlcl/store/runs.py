@@ -136,7 +136,7 @@ class RunFolders:
     def __init__(self, home: Path, kind: str = "runs") -> None:
         self.home, self.root = home, home / kind
 
-    def new(self, id: str | None = None) -> RunFolder:
+    def new_folder(self, id: str | None = None) -> RunFolder:
         """Returns the folder `id`, or one with a new id if `id` is None or has a folder; creates nothing."""
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
@@ -146,7 +146,7 @@ class RunFolders:
         folder = None if id is None else RunFolder(self.root / id)
         return folder if folder is not None and folder.record is not None else None
 
-    def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
+    def find_unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
         """Returns the latest unlocked run of a job on this data if its state is `RESUMABLE`; else None."""
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
@@ -157,7 +157,7 @@ class RunFolders:
                     return folder if folder.written_record.state in RESUMABLE else None
         return None
 
-    def named(self, name: str) -> RunFolder | None:
+    def find_named(self, name: str) -> RunFolder | None:
         """Returns the latest folder of this kind with this name; None if there is none."""
         return next((folder for folder, record in self.records() if record.name == name), None)
 

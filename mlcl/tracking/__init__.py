@@ -12,7 +12,7 @@ from mlcl.tracking.log import RunLog, mlflow_listener
 from mlcl.tracking.names import MLFLOW_STATUS
 from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, without_derived
 from mlcl.tracking.provenance import Provenance, provenance
-from mlcl.tracking.uri import dashboard, shown, tracking_uri
+from mlcl.tracking.uri import dashboard, hide_password, tracking_uri
 
 if TYPE_CHECKING:
     from mlcl.tracking.tracker import Tracker
@@ -24,12 +24,12 @@ __all__ = [
     "State",
     "Tracker",
     "dashboard",
+    "hide_password",
     "log_parameters",
     "mlflow_listener",
     "params_of",
     "plain_parameters",
     "provenance",
-    "shown",
     "tracking_uri",
     "typed_params",
     "without_derived",

@@ -61,7 +61,7 @@ class Cursor:
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
 
     @property
-    def unsent(self) -> int:
+    def unsent_offset(self) -> int:
         """The offset of the first entry that MLflow does not have."""
         return self.offset if self.refused_at is None else self.refused_at
 
@@ -72,7 +72,7 @@ class Cursor:
 
     def try_again(self) -> None:
         """Moves `offset` back to the first refused entry. Sending later entries twice changes nothing."""
-        self.offset, self.refused_at, self.undeliverable = self.unsent, None, ""
+        self.offset, self.refused_at, self.undeliverable = self.unsent_offset, None, ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
     logs = []
     for folder in _log_folders(home):
         cursor = Cursor.read(folder)
-        if entries := pending_entries(folder, cursor.unsent):
+        if entries := pending_entries(folder, cursor.unsent_offset):
             store, refusal = str(first_entry(folder / LOG).get("uri")), cursor.undeliverable
             logs.append(UndeliveredLog(folder.name, entries, store, refusal, is_locked(folder / LOCK)))
     return [log for log in logs if uri is None or log.uri == stored_uri(uri, home)]

@@ -51,10 +51,10 @@ class _QueuedLog:
     def is_delivered(self) -> bool:
         return self.end >= 0 and (self.earlier or (self.folder / LOG).stat().st_size == self.end)
 
-    def pending(self) -> int:
+    def count_pending(self) -> int:
         """Returns the number of entries to send: of an earlier log also those that were refused before."""
         cursor = Cursor.read(self.folder)
-        return pending_entries(self.folder, cursor.unsent if self.earlier else cursor.offset)
+        return pending_entries(self.folder, cursor.unsent_offset if self.earlier else cursor.offset)
 
     def release(self) -> None:
         self.lock.close()
@@ -93,9 +93,9 @@ class Delivery:
         self._queue_log(id, earlier=False)
         self._wake_event.set()
 
-    def add_undelivered(self, *, refused: bool = False) -> None:
-        """Adds the logs of earlier commands for this store; with `refused` also those that MLflow refused."""
-        self._requested_scans.append(refused)
+    def add_undelivered(self, *, include_refused: bool = False) -> None:
+        """Adds the logs of earlier commands for this store, those that MLflow refused only if asked to."""
+        self._requested_scans.append(include_refused)
         self._wake_event.set()
 
     def _queue_log(self, id: str, *, earlier: bool) -> None:
@@ -129,7 +129,7 @@ class Delivery:
         for log in list(self._queued_logs.values()):
             log.elsewhere = False  # the other process may have released it: the thread looks again
         self._wake_event.set()
-        while (self._requested_scans or self.pending()) and self._thread.is_alive():
+        while (self._requested_scans or self.count_pending()) and self._thread.is_alive():
             now, outage = time.monotonic(), self._failure_count > 0
             if stop_time is None and stop():
                 stop_time = now
@@ -137,12 +137,12 @@ class Delivery:
             if stopped or (outage and now - max(self._failure_start, start) > patience):
                 break
             time.sleep(LOOK_EVERY)
-        return self.pending()
+        return self.count_pending()
 
-    def pending(self) -> int:
+    def count_pending(self) -> int:
         """Returns the number of logs with unsent entries; logs that other processes send are not counted."""
         logs = [log for log in list(self._queued_logs.values()) if not log.elsewhere and not log.is_delivered]
-        return sum(log.pending() > 0 for log in logs)
+        return sum(log.count_pending() > 0 for log in logs)
 
     def delivered_run(self, id: str) -> str | None:
         """Returns the id of the log's run in MLflow; None until each entry of the log was sent or refused."""
@@ -158,7 +158,7 @@ class Delivery:
                 pause = POLL
             except Exception as error:  # the logs are kept, and the next try may succeed
                 self._count_failure(
-                    " ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300]
+                    " ".join(self._tracker.hide_password(f"{type(error).__name__}: {error}").split())[:300]
                 )
                 pause = min(2 * pause, MAX_PAUSE)
             self._wake_event.wait(pause)
@@ -193,7 +193,7 @@ class Delivery:
                 if reason is None:
                     log.failures += 1
                     raise
-                self._mark_undeliverable(log, self._tracker.safe(reason))
+                self._mark_undeliverable(log, self._tracker.hide_password(reason))
                 continue
             # A log of an earlier command may be one that a living command has just started.
             if sender.cursor.ended or (log.earlier and not pending_entries(log.folder, sender.cursor.offset)):
@@ -276,6 +276,6 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
     """Sends every log of the home for the store, also refused logs; returns how many stay undelivered."""
     with Delivery(Tracker(home, uri), announce) as delivery:
-        delivery.add_undelivered(refused=True)
+        delivery.add_undelivered(include_refused=True)
         delivery.drain()
     return len(undelivered_logs(home, uri))

@@ -89,7 +89,7 @@ class JobLogs:
         log.set_state(State.RUNNING)
         return log
 
-    def usable(self, name: str) -> str:
+    def usable_id(self, name: str) -> str:
         """Returns an id for the log of the run `name`: the first usable one of `NAME`, `NAME-2` and so on."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))

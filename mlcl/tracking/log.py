@@ -296,8 +296,10 @@ def _to_number(value: Any) -> float | str:
     return number if math.isfinite(number) else repr(number)
 
 
-def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: bool = False) -> Listener:
-    """Returns a listener that logs the metrics of every training event and then calls the listener `then`.
+def mlflow_listener(
+    log: RunLog, next_listener: Listener = lambda _: None, *, system: bool = False
+) -> Listener:
+    """Returns a listener that logs the metrics of every training event and then calls `next_listener`.
 
     With `system`, load and memory of the machine are logged, too. The log is flushed before a checkpoint is
     written: a resumed run repeats only the steps after its checkpoint, so that a kill loses no metric.
@@ -310,7 +312,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
             write({**event.metrics, **machine, "epoch": event.epoch}, event.step)
         if event.kind in ("saving", "end"):
             log.flush()
-        then(event)
+        next_listener(event)
 
     return listen
 

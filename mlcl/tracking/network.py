@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mlcl.errors import UserError
-from mlcl.tracking.uri import KEY, shown, sqlite_file, without_login
+from mlcl.tracking.uri import KEY, hide_password, sqlite_file, without_login
 
 TIMEOUT = 10.0
 """The number of seconds that an answer may take."""
@@ -92,7 +92,7 @@ def check_reachable(uri: str, home: Path) -> None:
         raise UserError(
             "not a server or a database",
             key=KEY,
-            found=shown(uri).rpartition("@")[2],
+            found=hide_password(uri).rpartition("@")[2],
             allowed="http://..., https://..., sqlite:///..., postgresql+psycopg://...",
         )
     if any(sign in str(home) for sign in "?#%"):
@@ -106,7 +106,7 @@ def check_reachable(uri: str, home: Path) -> None:
         check_sqlite(file)
     elif reason := unreachable_reason(uri):
         kind = "server" if uri.startswith("http") else "database"
-        detail = f"{shown(uri)} ({reason})"
+        detail = f"{hide_password(uri)} ({reason})"
         raise UserError(f"the tracking {kind} does not answer", key=KEY, found=detail)
 
 

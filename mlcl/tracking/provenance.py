@@ -73,10 +73,10 @@ def _untracked_digests(folder: Path) -> Iterator[bytes]:
             yield bytes.fromhex(sha256_of(file))
 
 
-def provenance(*folders: Path, without: Path | None = None) -> Provenance:
+def provenance(*folders: Path, ignored_folder: Path | None = None) -> Provenance:
     """Collects the provenance of this process, with the commit of the first folder in a git checkout.
 
-    Changes in the folder `without` are left out.
+    Changes in the folder `ignored_folder` are left out.
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
@@ -92,7 +92,7 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     else:
         record = _uploaded_provenance(folders or (Path.cwd(),))
         return Provenance(record.tags | tags, record.diff, packages)
-    paths = [] if without is None else _exclude_arguments(folder, without.resolve())
+    paths = [] if ignored_folder is None else _exclude_arguments(folder, ignored_folder.resolve())
     diff = _run_git(folder, "diff", "HEAD", *paths) or ""
     untracked_files = _run_git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
     tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked_files)).lower()), strict=True))

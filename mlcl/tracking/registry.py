@@ -47,14 +47,14 @@ def check_name(name: str, alias: str) -> None:
         )
 
 
-def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Returns the version of `name` for a logged model, created if necessary; `more` ends its description."""
+def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, details: str = "") -> str:
+    """Returns the version of `name` for a logged model, created if needed; `details` end its description."""
     run_id, source = str(model.source_run_id), str(model.artifact_location)
     versions = tracker.versions(run_id, source)
     if name not in versions:
         tracker.make_model(name)
         tags = {"predictor": index.best, "metric": index.metric}
-        text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
+        text = f"{describe(index)}\n\n{details}"[:MAX_DESCRIPTION]
         created = tracker.client.create_model_version(
             name, source, run_id, tags=tags, description=text, model_id=model.model_id
         )
@@ -65,8 +65,8 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
     return versions[name]
 
 
-def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
-    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` below `to`."""
+def fetch_registered(tracker: Tracker, uri: str, folder: Path) -> Path:
+    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` below `folder`."""
     parts = URI.fullmatch(uri)
     if parts is None:
         raise UserError(
@@ -78,7 +78,9 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
             version = client.get_model_version_by_alias(name, parts["alias"])
         else:
             version = client.get_model_version(name, parts["version"])
-        download = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
+        download = Path(
+            download_artifacts(f"{version.source}/artifacts", None, None, str(folder), tracker.uri)
+        )
     except (MlflowException, OSError) as error:
         detail = f"{uri} ({tracker.reason(error)})"
         raise UserError("no such registered model", key="MODEL", found=detail) from None
@@ -107,15 +109,15 @@ class Score:
             "searched": json.dumps(list(self.searched)),
         }
 
-    def difference(self, held: Mapping[str, str]) -> str:
-        """Returns why the score cannot be compared with that of a version with tags `held`; '' if it can."""
-        if "job" not in held:
+    def difference(self, held_tags: Mapping[str, str]) -> str:
+        """Returns why the score is not comparable with that of a version with `held_tags`; '' if it is."""
+        if "job" not in held_tags:
             return "its job is not known"
-        if held["metric"] != self.metric:
-            return f"its metric is {held['metric']}"
-        settings, other_settings = json.loads(self.tags()["job"]), json.loads(held["job"])
+        if held_tags["metric"] != self.metric:
+            return f"its metric is {held_tags['metric']}"
+        settings, other_settings = json.loads(self.tags()["job"]), json.loads(held_tags["job"])
         # The tags of an earlier mlcl may have keys that are neutral now.
-        neutral_keys = (*NEUTRAL, *self.searched, *json.loads(held["searched"]))
+        neutral_keys = (*NEUTRAL, *self.searched, *json.loads(held_tags["searched"]))
         keys = sorted(
             key
             for key in settings.keys() | other_settings.keys()
@@ -127,9 +129,9 @@ class Score:
         text = f"its {first_key} is {other_settings.get(first_key)}, here {settings.get(first_key)}"
         return f"{text}, and {n_more} more differ" if n_more else text
 
-    def beats(self, held: Mapping[str, str]) -> bool:
-        """Whether the score is better than that of a version with the tags `held`."""
-        other_value = float(held["score"])
+    def beats(self, held_tags: Mapping[str, str]) -> bool:
+        """Whether the score is better than that of a version with the tags `held_tags`."""
+        other_value = float(held_tags["score"])
         return self.value > other_value if self.mode == "max" else self.value < other_value
 
 

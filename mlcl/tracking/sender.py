@@ -95,7 +95,7 @@ class Sender:
                 raise
             if self._client.get_run(id).info.lifecycle_stage != LifecycleStage.ACTIVE:
                 raise
-            self.cursor.refuse(self._tracker.safe(reason))
+            self.cursor.refuse(self._tracker.hide_password(reason))
 
     def _start_run(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:

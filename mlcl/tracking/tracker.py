@@ -30,7 +30,7 @@ from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts, store_lock
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.refusal import refusal
-from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
+from mlcl.tracking.uri import KEY, hide_password, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
 for _logger_name in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
@@ -48,7 +48,7 @@ class Tracker:
 
     def __init__(self, home: Path, uri: str | None = None) -> None:
         self.uri = uri or tracking_uri(home)
-        self.shown = shown(self.uri)
+        self.shown = hide_password(self.uri)
         self.home = home.resolve()
         check_reachable(self.uri, self.home)
         try:
@@ -59,13 +59,13 @@ class Tracker:
                 self.client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
                 self.client.search_experiments(max_results=1)
         except Exception as error:
-            reason = self.safe(f"{type(error).__name__}: {error}")
+            reason = self.hide_password(f"{type(error).__name__}: {error}")
             raise UserError(
                 "tracking store cannot be used", key=KEY, found=f"{self.shown} ({reason})"
             ) from None
 
     @classmethod
-    def existing(cls, home: Path, uri: str | None = None) -> Self:
+    def open_existing(cls, home: Path, uri: str | None = None) -> Self:
         """Opens a store that exists already. Raises UserError if its SQLite file is missing."""
         file = sqlite_file(uri or tracking_uri(home))
         if file is not None and not file.is_file():
@@ -77,13 +77,13 @@ class Tracker:
             )
         return cls(home, uri)
 
-    def safe(self, text: str) -> str:
+    def hide_password(self, text: str) -> str:
         """Returns the text with the password of the store's URI hidden."""
         return text.replace(self.uri, self.shown)
 
     def reason(self, error: Exception) -> str:
         """Returns the first line of an error, else its class; the password of the store's URI is hidden."""
-        return next(iter(self.safe(str(error)).strip().splitlines()), type(error).__name__)
+        return next(iter(self.hide_password(str(error)).strip().splitlines()), type(error).__name__)
 
     def experiment(self, name: str) -> str:
         """Returns an experiment's id; creates it if it does not exist. Raises UserError if it was deleted."""
@@ -107,17 +107,17 @@ class Tracker:
         run_id: str | None = None,
         announce: Callable[[str], None] = lambda _: None,
         *,
-        whole: bool = True,
+        needs_run: bool = True,
     ) -> Experiment:
         """Returns the experiment to log to, after a test file was written to its artifact location.
 
         If MLflow has the run `run_id`, this is the run's experiment, announced if it has another name.
         Otherwise it is the experiment `name`, created if it does not exist. Raises UserError if the file
-        cannot be written, the experiment was deleted or, with `whole`, the run was deleted.
+        cannot be written, the experiment was deleted or, with `needs_run`, the run was deleted.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
-        trash = None if run is None else trashed(self.client, self.uri, run.info.run_id)
-        if trash is not None and (whole or trash.what == "experiment"):
+        trash = None if run is None else find_trashed(self.client, self.uri, run.info.run_id)
+        if trash is not None and (needs_run or trash.what == "experiment"):
             raise trash.error("experiment", name)
         id = self.experiment(name) if run is None else run.info.experiment_id
         experiment = self.client.get_experiment(id)
@@ -138,7 +138,7 @@ class Tracker:
             raise UserError(
                 "the experiment's artifacts cannot be written",
                 key="experiment",
-                found=f"{experiment.name}, at {location} ({self.safe(reason)})",
+                found=f"{experiment.name}, at {location} ({self.hide_password(reason)})",
                 allowed="credentials or rights for this location, or another experiment",
             ) from None
         return experiment
@@ -210,7 +210,7 @@ def existing_run(client: MlflowClient, run_id: str) -> Run | None:
         return None
 
 
-def trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
+def find_trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
     """Returns how to restore a deleted run of the store `uri`; None if it is not deleted or is gone."""
     run = existing_run(client, run_id)
     if run is None:

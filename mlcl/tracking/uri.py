@@ -28,7 +28,7 @@ def sqlite_file(uri: str) -> Path | None:
     return Path(path) if uri.startswith("sqlite:///") else None
 
 
-def shown(uri: str) -> str:
+def hide_password(uri: str) -> str:
     """Returns the URI with its password hidden, even if this contains `@` or `/`; a path is unchanged."""
     scheme, mark, rest = uri.partition("://")
     user, separator, host = rest.rpartition("@")
@@ -43,7 +43,7 @@ def stored_uri(uri: str, home: Path) -> str:
     file, root = sqlite_file(uri), home.resolve()
     if file is not None and file.is_relative_to(root):
         return f"{IN_HOME}{file.relative_to(root)}"
-    return shown(uri)
+    return hide_password(uri)
 
 
 def driver_error(error: Exception, password: str | None) -> str:
@@ -69,5 +69,5 @@ def pages_address(uri: str) -> str:
 def dashboard(uri: str) -> str:
     """Returns the instruction to open MLflow's web pages on this store: `mlflow ui ...` or `open URL`."""
     if uri.startswith(("http://", "https://")):
-        return f"open {shown(uri)}"
-    return f"mlflow ui --backend-store-uri {shlex.quote(shown(uri))}"
+        return f"open {hide_password(uri)}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(hide_password(uri))}"

@@ -82,7 +82,7 @@ def test_a_module_reads_the_texts_that_its_function_collates_also_in_another_pro
     home, model = tmp_path / "home", tmp_path / "model"
     report = mlcl.run(texts, home=home, encoder=encoder, collate=characters, progress=None)
     assert (report.state, "test/accuracy" in report.metrics) == ("COMPLETE", True)
-    export_run(Tracker.existing(home), report.id, model)
+    export_run(Tracker.open_existing(home), report.id, model)
     for file in home.glob("encoders/*"):
         file.unlink()
     inputs = ["ball noise1", "law", "a longer text of nothing"]
@@ -91,7 +91,7 @@ def test_a_module_reads_the_texts_that_its_function_collates_also_in_another_pro
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout == f"{labels}\n"
     with pytest.raises(UserError, match="no exact ONNX graph: a collate function computes its inputs"):
-        export_run(Tracker.existing(home), report.id, tmp_path / "other", formats=["onnx"])
+        export_run(Tracker.open_existing(home), report.id, tmp_path / "other", formats=["onnx"])
 
 
 def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images, tmp_path):
@@ -106,7 +106,7 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
     assert torch.equal(rows.plain_inputs(indices, torch.device("cpu"))["pixels"], expected)
     views = rows.batch(indices, 2, torch.device("cpu")).inputs["pixels"]
     assert torch.equal(views, expected.repeat(2, 1))
-    export_run(Tracker.existing(home), report.id, tmp_path / "model")
+    export_run(Tracker.open_existing(home), report.id, tmp_path / "model")
     model = mlcl.load_model(tmp_path / "model")
     assert model.predict([split.images()[0], split.images()[1]]).labels == ["dark", "bright"]
     with pytest.raises(UserError, match="image cannot be decoded at row 1; found: ValueError"):

@@ -161,7 +161,7 @@ def test_a_module_of_texts_reads_its_own_tokens_or_the_words_of_the_training_tex
 def test_a_module_of_vectors_trains_and_its_exported_model_predicts(vectors, tmp_path, encoder):
     report = mlcl.run(vectors, home=tmp_path / "home", encoder=encoder, progress=None)
     assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
-    export_run(Tracker.existing(tmp_path / "home"), report.id, tmp_path / "model")
+    export_run(Tracker.open_existing(tmp_path / "home"), report.id, tmp_path / "model")
     assert mlcl.load_model(tmp_path / "model").predict([[0.0, 2.0, 0.0]]).labels == ["a"]
 
 
@@ -430,7 +430,7 @@ def test_an_exported_model_opens_without_the_callers_file_and_weights(images, tm
     command = [sys.executable, "-c", train]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     (tmp_path / "own_encoders.py").unlink()
-    export_run(Tracker.existing(home), process.stdout.strip(), tmp_path / "model")
+    export_run(Tracker.open_existing(home), process.stdout.strip(), tmp_path / "model")
     for file in home.glob("encoders/*"):
         file.unlink()
     open_model = f"import mlcl\nprint(len(mlcl.load_model({str(tmp_path / 'model')!r}).classes_))"

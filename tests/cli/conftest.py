@@ -43,7 +43,7 @@ def write_files(folder, data):
 def plain_run(home, id, state=State.COMPLETE, parent=None, score=0.25):
     params = {"evaluation.metric": "val/accuracy"}
     RunLog.start(home, id, uri="u", experiment="e", name=id, owner=id, params=params, tags={}, parent=parent)
-    folder = RunFolders(home).new(id)
+    folder = RunFolders(home).new_folder(id)
     recorded(folder, state)
     (folder.path / "result.json").write_text(json.dumps({"val/accuracy": score}))
 

@@ -57,9 +57,9 @@ def test_the_study_of_a_sweep_is_copied(lab, tmp_path):
 
 def test_the_last_is_that_of_any_kind(home):
     fields = {"experiment": "e", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
-    RunFolders(home).new("set-back").open(**fields)
+    RunFolders(home).new_folder("set-back").open(**fields)
     assert "set-back" in mlcl("show", "@last", "--home", home).out
-    RunFolders(home, "tables").new("table").open(**fields, name="later")
+    RunFolders(home, "tables").new_folder("table").open(**fields, name="later")
     assert "later" in mlcl("show", "@last", "--home", home).out
 
 

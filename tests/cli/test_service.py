@@ -25,7 +25,7 @@ def answers(tmp_path, monkeypatch):
     def up(options, home, announce):
         stand_in.options = options
         announce("starting")
-        store, files = resolve_settings(options, stand_in.folder).public.store, stand_in.folder
+        store, files = resolve_settings(options, stand_in.folder).without_password.store, stand_in.folder
         secrets = (files.mlflow_password, files.ray_token, files.cluster)
         return UpResult(RAY, MLFLOW, stand_in.started, "admin", *secrets, store, "/kept", stand_in.outside)
 

@@ -113,7 +113,7 @@ def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path
     world.run(world.plan(job, space.replace("LOW", "0.01"), trials=5, name="narrowed"))
     report = world.run(world.plan(job, space.replace("LOW", "0.1"), trials=6, name="narrowed"))
     ledger = Ledger(report.folder)
-    counted_entries = ledger.counted()
+    counted_entries = ledger.counted_trials()
     runs = Runs(store.tracker)
     data = SweepData.of(read_sweep(runs, runs.require_group("narrowed")), runs.history)
     assert list(data.search["setting"]) == [entry.label for entry in counted_entries]

@@ -289,9 +289,9 @@ def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_
     store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")  # a store of its own
     store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
     sweep = store.sweep("latest of all", TWO)
-    assert [run.info.run_id for run in Runs(store.tracker).named("@last")] == [sweep]
+    assert [run.info.run_id for run in Runs(store.tracker).find_named("@last")] == [sweep]
     for name in names:
-        recorded(RunFolders(tmp_path, "sweeps").new(name))
+        recorded(RunFolders(tmp_path, "sweeps").new_folder(name))
 
     def add(name):
         tags = {"mlcl.owner": name, "mlcl.log": name, "mlcl.id": name, "mlcl.name": "night"}
@@ -299,11 +299,11 @@ def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_
 
     ids = [add(name) for name in (names[1], names[2], names[0])]  # night-1 has the latest time
     runs = Runs(store.tracker)
-    assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
-    assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]
+    assert [run.info.run_id for run in runs.find_named("night")] == [ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.find_named("@last")] == [ids[1]]
     foreign_id = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
-    assert [run.info.run_id for run in runs.named("night")] == [foreign_id, ids[1], ids[0], ids[2]]
-    assert [run.info.run_id for run in runs.named("@last")] == [foreign_id]
+    assert [run.info.run_id for run in runs.find_named("night")] == [foreign_id, ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.find_named("@last")] == [foreign_id]
 
 
 def test_a_setting_without_a_complete_seed_is_left_out_of_its_whole_sweep(store):

@@ -40,8 +40,8 @@ def told(runs):
 
 def test_all_runs_are_those_that_mlflow_gives(store):
     file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
-    expected = told(mlflow.latest())
-    assert told(file.latest()) == expected
+    expected = told(mlflow.list_latest())
+    assert told(file.list_latest()) == expected
     assert len(expected) == 10
     for (run_id, *_), *_ in expected:
         assert told([file.get(run_id)]) == told([mlflow.get(run_id)])
@@ -56,8 +56,8 @@ def test_all_runs_are_those_that_mlflow_gives(store):
 )  # fmt: skip
 def test_runs_with_a_tag_are_those_that_mlflow_gives(store, tag, value, how, count):
     file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
-    expected = told(mlflow.tagged(tag, value, how))
-    assert told(file.tagged(tag, value, how)) == expected
+    expected = told(mlflow.find_tagged(tag, value, how))
+    assert told(file.find_tagged(tag, value, how)) == expected
     assert len(expected) == count
 
 
@@ -95,5 +95,5 @@ def test_a_store_in_a_home_that_cannot_be_written_is_read(store, tmp_path, monke
     shutil.copy(store.tracker.home / "mlflow.db", tmp_path)
     with pytest.raises(UserError, match="key --home: cannot be written"):
         Tracker(tmp_path)
-    runs = Runs.quickly(tmp_path).tagged("mlcl.name", "ab%")
+    runs = Runs.open_quickly(tmp_path).find_tagged("mlcl.name", "ab%")
     assert [run.data.tags["mlcl.id"] for run in runs] == ["x'y\"z"]

@@ -69,7 +69,7 @@ def test_of_very_many_trials_the_best_are_shown(twins, store, tmp_path, monkeypa
 
 def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, store, monkeypatch):
     sweep_result, _ = twins
-    monkeypatch.setattr(Runs, "has", lambda *_: True)
+    monkeypatch.setattr(Runs, "has_artifact", lambda *_: True)
     runs = Runs(store.tracker)
     run = model_run(runs, "twins")
     seeds = {seed.run_id: seed.metrics["val/accuracy"] for seed in sweep_result.confirmations[-1].seeds}
@@ -119,7 +119,7 @@ def test_a_baseline_file_named_as_a_trial_stays_a_baseline_everywhere(misnamed, 
     text = (report.folder / "report.md").read_text()
     assert verdict.answer is Conclusion.HURTS
     assert "Use trial 1, baseline:" in text
-    monkeypatch.setattr(Runs, "has", lambda *_: True)
+    monkeypatch.setattr(Runs, "has_artifact", lambda *_: True)
     run = model_run(runs, "misnamed").data
     assert (run.params["encoder.dropout"], run.tags["mlcl.id"]) == ("0.1", "trial 1, seed 1")
     frame = mlcl.results.load("misnamed", home=home, uri=store.tracker.uri)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.tracking import Tracker, shown
+from mlcl.tracking import Tracker, hide_password
 from mlcl.tracking.provenance import provenance
 
 URLS = (
@@ -32,7 +32,7 @@ URLS = (
 @pytest.mark.parametrize("url", URLS)
 def test_a_tracking_uri(tmp_path, url):
     if "://" in url:
-        assert "hunter2" not in shown(url)
+        assert "hunter2" not in hide_password(url)
     if url not in URLS[:4]:  # the drivers of these databases would wait for an answer
         with pytest.raises(UserError) as error:
             Tracker(tmp_path / "home", url)

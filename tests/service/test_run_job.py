@@ -57,7 +57,7 @@ def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
         State.COMPLETE, mlflow_run.info.run_id, 0
     )  # fmt: skip
     assert mlflow_run.data.tags["mlcl.log"] == report.log == report.id
-    assert RunFolders(tmp_path).unfinished("j", "d") is None
+    assert RunFolders(tmp_path).find_unfinished("j", "d") is None
 
 
 def test_mlflow_shows_the_figures_of_the_best_epoch_and_keeps_the_curve(tiny, tmp_path):

@@ -21,7 +21,7 @@ from mlcl.store import BACKUP, Database, RunFolders, State, database, home_recor
 @pytest.fixture
 def home(tmp_path):
     """Returns a home with a run and a sweep of some events."""
-    recorded(RunFolders(tmp_path).new("mlcl-run"), State.COMPLETE)
+    recorded(RunFolders(tmp_path).new_folder("mlcl-run"), State.COMPLETE)
     ledger = new_ledger(tmp_path / "sweeps" / "mlcl-sweep")
     ledger.append("sweep", id="mlcl-sweep", name="night")
     for number in range(20):
@@ -205,7 +205,7 @@ def test_a_database_whose_first_command_makes_it_or_was_killed_meanwhile_is_an_e
     Database(tmp_path).check()
     assert Database(tmp_path).runs() == {}
     Database(tmp_path).create()
-    recorded(RunFolders(tmp_path).new("mlcl-run"), State.COMPLETE)
+    recorded(RunFolders(tmp_path).new_folder("mlcl-run"), State.COMPLETE)
     assert [record.id for _, record in home_records(tmp_path)] == ["mlcl-run"]
 
 

@@ -228,7 +228,7 @@ def test_the_end_of_a_log_that_another_command_took_is_sent_by_its_own(shared):
     with Delivery(logs.tracker) as delivery:
         with lock_file(log_folder(logs.home, "run") / LOCK):
             delivery.add("run")
-            until(lambda: delivery.pending() == 0)  # the thread has found the log locked
+            until(lambda: delivery.count_pending() == 0)  # the thread has found the log locked
         log.set_state(State.COMPLETE)
         assert delivery.drain() == 0
         assert logs.run().info.status == "FINISHED"

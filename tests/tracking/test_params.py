@@ -94,11 +94,11 @@ def test_figures_of_earlier_commands_are_no_change_of_the_code(tmp_path, package
     (figures / "new.json").write_text("{}")
     assert provenance(tmp_path).tags["mlcl.git.dirty"] == "true"
     for folder in (tmp_path, package.parent, figures):
-        source = provenance(folder, without=figures)
+        source = provenance(folder, ignored_folder=figures)
         assert (source.tags["mlcl.git.dirty"], source.diff) == ("false", "")
-    assert provenance(tmp_path, without=tmp_path.parent).tags["mlcl.git.dirty"] == "true"
+    assert provenance(tmp_path, ignored_folder=tmp_path.parent).tags["mlcl.git.dirty"] == "true"
     (tmp_path / "docs" / "new.py").write_text("")
-    source = provenance(package.parent, without=figures)
+    source = provenance(package.parent, ignored_folder=figures)
     assert (source.tags["mlcl.git.dirty"], "new.py" in source.diff, "json" in source.diff) == (
         "true",
         True,

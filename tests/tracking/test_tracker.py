@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.service.local.processes import free_port
-from mlcl.tracking import Tracker, dashboard, shown
+from mlcl.tracking import Tracker, dashboard, hide_password
 from mlcl.tracking.mlflow_private import LOCK, make_tables
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.registry import fetch_registered
@@ -48,7 +48,7 @@ def test_a_home_that_cannot_be_written_is_refused_at_once(home):
 )
 def test_a_password_is_hidden_and_a_store_in_the_home_is_kept_relative_to_it(tmp_path, uri, safe, stored):
     uri = uri.format(home=tmp_path)
-    assert shown(uri) == (safe or uri)
+    assert hide_password(uri) == (safe or uri)
     assert "secret" not in dashboard(uri)
     assert stored_uri(uri, tmp_path) == (stored or safe or uri)
 
@@ -97,12 +97,12 @@ def test_a_runs_experiment_is_that_with_its_id_and_what_was_deleted_is_said(shar
     assert messages == ["the experiment before is now after in MLflow, where this goes on"]
     assert tracker.client.get_experiment_by_name("before") is None
     tracker.client.delete_run(run_id)
-    assert tracker.open_experiment("before", run_id, whole=False).name == "after"
+    assert tracker.open_experiment("before", run_id, needs_run=False).name == "after"
     with pytest.raises(UserError, match=rf"the run was deleted .* mlflow runs restore --run-id {run_id}`"):
         tracker.open_experiment("before", run_id)
     tracker.client.delete_experiment(experiment.experiment_id)
     with pytest.raises(UserError, match="the experiment was deleted"):
-        tracker.open_experiment("before", run_id, whole=False)
+        tracker.open_experiment("before", run_id, needs_run=False)
     # This run is from a store that was lost.
     assert tracker.open_experiment("before", "f" * 32).name == "before"
 
@@ -118,13 +118,13 @@ def test_an_error_of_the_database_is_raised_and_not_printed_by_mlflow_too(tmp_pa
 
 def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"key --home: no runs were tracked here; found: .*typo"):
-        Tracker.existing(tmp_path / "typo")
+        Tracker.open_existing(tmp_path / "typo")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
     with pytest.raises(UserError, match=r"no runs were tracked here; found: .*other\.db"):
-        Tracker.existing(tmp_path / "home")
+        Tracker.open_existing(tmp_path / "home")
     assert not list(tmp_path.iterdir())
     Tracker(tmp_path / "home").experiment("exp")
-    assert Tracker.existing(tmp_path / "home").client.get_experiment_by_name("exp") is not None
+    assert Tracker.open_existing(tmp_path / "home").client.get_experiment_by_name("exp") is not None
     assert (tmp_path / "other.db").exists()
 
 

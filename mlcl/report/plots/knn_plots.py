@@ -118,7 +118,7 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
     Raises PlotSkipped where every grid has only one value of this axis, or the metric is constant.
     """
-    if all(len(grid.along(axis)) < 2 for grid in scores.values()):
+    if all(len(grid.points_along(axis)) < 2 for grid in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     rows = [
         _line_series(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", grid, axis, split)
@@ -140,7 +140,7 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
 
 def _line_series(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
-    points = scores.along(axis)
+    points = scores.points_along(axis)
     deviation = None if points[f"{split}_sd"].isna().all() else points[f"{split}_sd"]
     return series(name, points[axis], points[split], deviation, _point_texts(points))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mlcl.service.doctor.checks import Check, Finding, Result, Scope, Status, healthy, run_checks
+from mlcl.service.doctor.checks import Check, Finding, Result, Scope, Status, is_healthy, run_checks
 from mlcl.service.doctor.home_checks import (
     find_damaged_database,
     find_dead_runs,
@@ -21,7 +21,7 @@ from mlcl.service.doctor.servers import (
     find_unusable_gpu,
 )
 
-__all__ = ["CHECKS", "Check", "Finding", "Result", "Scope", "Status", "healthy", "run_checks"]
+__all__ = ["CHECKS", "Check", "Finding", "Result", "Scope", "Status", "is_healthy", "run_checks"]
 
 CHECKS: Mapping[str, Check] = {
     "disk": find_full_disk,

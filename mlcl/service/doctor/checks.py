@@ -63,7 +63,7 @@ def run_checks(scope: Scope, checks: Mapping[str, Check], *, fix: bool = False) 
     return [result for name, check in checks.items() for result in _run_check(name, check, scope, fix)]
 
 
-def healthy(results: Iterable[Result]) -> bool:
+def is_healthy(results: Iterable[Result]) -> bool:
     """Whether every finding is repaired or a note."""
     return all(result.status in (Status.MENDED, Status.NOTE) for result in results)
 

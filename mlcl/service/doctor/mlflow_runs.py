@@ -20,8 +20,8 @@ from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.tracker import Trashed, trashed
-from mlcl.tracking.uri import shown, sqlite_file, stored_uri
+from mlcl.tracking.tracker import Trashed, find_trashed
+from mlcl.tracking.uri import hide_password, sqlite_file, stored_uri
 
 SHOWN_IDS = 3
 
@@ -40,7 +40,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
             problem = (
                 f"{format_count(len(lost_ids), 'log')} went to a store that was deleted or replaced since"
             )
-            yield Finding(shown(scope.uri), problem, "delivered again", mend)
+            yield Finding(hide_password(scope.uri), problem, "delivered again", mend)
     for log in undelivered_logs(scope.home):
         path, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
         if any_locked(*log_locks(scope.home, log.id)):
@@ -63,7 +63,7 @@ def _find_trashed(scope: Scope, log: str) -> Trashed | None:
     run_id = Cursor.of(scope.home, log).run_id
     if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):
         return None
-    return trashed(MlflowClient(tracking_uri=scope.uri), scope.uri, run_id)
+    return find_trashed(MlflowClient(tracking_uri=scope.uri), scope.uri, run_id)
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         return
     client, foreign_ids = MlflowClient(tracking_uri=scope.uri), []
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
-    for run in ClientRuns(client).tagged(Tag.OWNER, "", "!="):
+    for run in ClientRuns(client).find_tagged(Tag.OWNER, "", "!="):
         id, tags = str(run.info.run_id), run.data.tags
         log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
         locks = [] if owner is None else [owner.path / LOCK]

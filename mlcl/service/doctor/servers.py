@@ -19,7 +19,7 @@ from mlcl.service.ray.folder import default_folder
 from mlcl.service.ray.private import TESTED as TESTED_RAY
 from mlcl.tracking.mlflow_private import TESTED as TESTED_MLFLOW
 from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
-from mlcl.tracking.uri import shown, without_login
+from mlcl.tracking.uri import hide_password, without_login
 from mlcl.training.context import unusable_gpu
 
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -38,14 +38,14 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
     """Yields findings if the tracking store or Ray cluster does not answer, or MLflow refuses the login."""
     if reason := unreachable_reason(scope.uri):
         cure = "start it, or correct MLFLOW_TRACKING_URI"
-        yield Finding(shown(scope.uri), f"does not answer ({reason})", cure)
+        yield Finding(hide_password(scope.uri), f"does not answer ({reason})", cure)
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
     by_password = is_server and not os.environ.get("MLFLOW_TRACKING_TOKEN")
     if by_password and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)
         problem = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(
-            shown(scope.uri), problem, f"set {names}; docs/service.md says where `mlcl up` has them"
+            hide_password(scope.uri), problem, f"set {names}; docs/service.md says where `mlcl up` has them"
         )
     host, port = ray_address()
     if is_dashboard(os.environ.get(RAY, "")):

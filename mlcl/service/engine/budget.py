@@ -66,19 +66,19 @@ class Account:
 
     def used(self) -> float:
         """Returns the time used so far, including running trainings: seconds, CPU-seconds or GPU-seconds."""
-        return self._ledger.spent(self._unit)
+        return self._ledger.used_time(self._unit)
 
-    def left(self) -> float | None:
+    def time_left(self) -> float | None:
         """Returns the rest of the budget in seconds of its unit, never below 0; None if no budget is set."""
         return None if self.budget is None else max(0.0, self.budget.amount - self.used())
 
-    def over(self) -> bool:
+    def is_used_up(self) -> bool:
         """Whether the budget is used up; False if there is no budget."""
-        return self.left() == 0.0
+        return self.time_left() == 0.0
 
     def left_text(self) -> str | None:
         """Returns the rest of the budget as a text such as `1.2 gpu-h`; None if there is no budget."""
-        left = self.left()
+        left = self.time_left()
         return None if left is None else amount_text(left, self._unit)
 
     def used_text(self) -> str:

@@ -19,7 +19,7 @@ from mlcl.errors import UserError
 from mlcl.files import lock_file, remove_partial
 from mlcl.service.engine.budget import Account, Forecasts
 from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
-from mlcl.service.engine.encoding import Work, encoded
+from mlcl.service.engine.encoding import Work, encode_ahead
 from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
@@ -28,9 +28,9 @@ from mlcl.service.engine.progress import (
     ProgressEvent,
     ProgressListener,
     Reporter,
+    guard_listener,
     notify,
     resolve_target,
-    steady,
 )
 from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
@@ -122,17 +122,19 @@ class Command:
             models=models,
         )
 
-    def encoding(
+    def encode_inputs(
         self, engine: Engine, jobs: Sequence[JobConfig], *, test: bool = True
     ) -> AbstractContextManager[None]:
-        """Returns a context that encodes the frozen inputs of `jobs` for the trainings in it, see `encoded`.
+        """Returns a context that encodes the frozen inputs of `jobs` for its trainings, see `encode_ahead`.
 
         The context does nothing if no job has frozen inputs, or if other machines may run the trainings.
         """
         work, reporter = Work.of(jobs, self.logs.home, self.packing.gpus), engine.reporter
         if work is None:
             return nullcontext()
-        return encoded(work, test=test, show=reporter.encoding, note=reporter.note, stop=engine.stop)
+        return encode_ahead(
+            work, test=test, show=reporter.report_encoding, note=reporter.note, stop=engine.stop
+        )
 
     @contextmanager
     def start(
@@ -233,7 +235,7 @@ class Command:
 
     def reason(self, error: BaseException) -> str:
         """Formats an error as the reason of a state: its secrets are removed, and a long text is cut off."""
-        return self.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+        return self.tracker.hide_password(f"{type(error).__name__}: {error}")[:MAX_REASON]
 
 
 @contextmanager
@@ -253,7 +255,7 @@ def open_command(
     the last command ran other code, this is announced. Raises UserError before any training, for example if
     another process holds a lock or, with `strict_code`, if the code has changed.
     """
-    watch, target = steady(watch), resolve_target(subject.job.tracking.notify)
+    watch, target = guard_listener(watch), resolve_target(subject.job.tracking.notify)
 
     def announce(text: str) -> None:
         watch(ProgressEvent("note", text))
@@ -267,7 +269,7 @@ def open_command(
         folder = stack.enter_context(_lock_folder(home, subject, find, move_stderr))
         log = "" if folder.record is None else folder.record.log
         is_sweep = subject.kind == "sweep"  # a table whose MLflow run was deleted gets another log and run
-        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=is_sweep)
+        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, needs_run=is_sweep)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
         if max_trainings := count(ledger, announce):
@@ -279,7 +281,7 @@ def open_command(
             subject=subject,
             folder=folder,
             ledger=ledger,
-            logs=JobLogs(home, tracker.uri, provenance(without=subject.written), delivery.add),
+            logs=JobLogs(home, tracker.uri, provenance(ignored_folder=subject.written), delivery.add),
             packing=packing,
             tracker=tracker,
             delivery=delivery,

@@ -69,7 +69,7 @@ class Pace:
             self._show(done, total, seconds_left, f"{text}, about {duration(seconds_left)} left")
 
     @property
-    def took(self) -> str:
+    def elapsed_text(self) -> str:
         """The time since the construction as a text."""
         return duration(self._clock() - self._start_time)
 
@@ -95,7 +95,7 @@ class Work:
             return None
         return cls(frozen_jobs, home, "cpu" if gpus == 0 else pick_device(frozen_jobs[0].train.device).type)
 
-    def missing(self, splits: Iterable[str]) -> list[Missing]:
+    def find_missing(self, splits: Iterable[str]) -> list[Missing]:
         """Returns the rows of `splits` that the cache lacks, once even if several jobs need them."""
         missing_by_path, seen_keys, names = dict[Path, Missing](), set[str](), tuple(splits)
         for job in self.jobs:
@@ -132,7 +132,7 @@ def forecast(
     work = Work.of(jobs, home, gpus)
     if work is None:
         return None
-    missing = work.missing(SPLITS if test else AHEAD)
+    missing = work.find_missing(SPLITS if test else AHEAD)
     return {"rows": row_count(missing), "seconds": seconds_to_encode(missing, encoding_threads())}
 
 
@@ -147,11 +147,11 @@ def forecast_text(found: Mapping[str, Any] | None) -> str:
 
 def encode_for_run(work: Work, show: Show, stop: Callable[[], bool]) -> None:
     """Encodes all rows that a single training reads. Raises Stopped after a request to stop."""
-    _encode_missing(work.missing(SPLITS), Pace(show), stop)
+    _encode_missing(work.find_missing(SPLITS), Pace(show), stop)
 
 
 @contextmanager
-def encoded(
+def encode_ahead(
     work: Work, *, test: bool, show: Show, note: Callable[[str], None], stop: Callable[[], bool]
 ) -> Iterator[None]:
     """Encodes rows of train and validation, then runs the block of the context, which has the trainings.
@@ -162,8 +162,8 @@ def encoded(
     """
     pace, test_rows = Pace(show), list[Missing]()
     try:
-        _encode_missing(work.missing(AHEAD), pace, stop)
-        test_rows = work.missing(TEST) if test else []
+        _encode_missing(work.find_missing(AHEAD), pace, stop)
+        test_rows = work.find_missing(TEST) if test else []
         if work.device != "cpu" or seconds_to_encode(test_rows, encoding_threads()) < SHORT:
             _encode_missing(test_rows, pace, stop)
             test_rows = []
@@ -173,7 +173,7 @@ def encoded(
         note(_fallback_note(error))
         test_rows = []
     if pace.is_shown and not stop():
-        note(f"frozen inputs: {pace.took}")
+        note(f"frozen inputs: {pace.elapsed_text}")
     if test_rows and not stop():
         note(f"{row_count(test_rows):,} test rows are encoded beside the trainings")
         with _encode_in_task(work, note):
@@ -223,5 +223,5 @@ def encode_beside(jobs: Sequence[Mapping[str, Any]], home: str, cwd: str, device
     enter_workdir(cwd)
     os.nice(LOWEST)
     resolve_references(worker=True)
-    missing = Work([load_job(job) for job in jobs], Path(home), device).missing(TEST)
+    missing = Work([load_job(job) for job in jobs], Path(home), device).find_missing(TEST)
     encode(missing, encoding_threads(), lambda _done, _total: None)

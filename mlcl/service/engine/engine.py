@@ -57,7 +57,7 @@ class StopConditions:
         if self.cause is None:
             if self._stop_request():
                 self._set_cause(State.STOPPED, "")
-            elif self._account.over():
+            elif self._account.is_used_up():
                 self._set_cause(State.BUDGET, "the budget is used up")
         return self.cause is not None
 

@@ -14,7 +14,7 @@ Origin = Literal["", "as written", "asked for", "control", "prior", "drawn"]
 """The origin of the setting of a search trial; empty for other trainings."""
 
 
-def scoped(scope: str, name: str) -> str:
+def scope_key(scope: str, name: str) -> str:
     """Returns `SCOPE.NAME`, or NAME if the scope is empty, as for the first search of a swept job."""
     return f"{scope}.{name}" if scope else name
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mlcl.results.sweep_result import is_ranked, rank_key, ranked
+from mlcl.results.sweep_result import is_ranked, rank_key, rank_trials
 from mlcl.service.engine.entries import Confirmation, End, Entry, SearchStop, SpaceVersion, Training, Unit
 from mlcl.store import Database, RunFolder, State, read_event
 from mlcl.tracking.names import Tag
@@ -94,7 +94,7 @@ class Ledger:
         self._open_keys: dict[tuple[str, int | None], set[str]] = {}
         """The keys of the trials in `_trial_keys` that have not ended."""
         self._ranks: dict[tuple[str, str], list[Entry]] = {}
-        """The ranked trials by search and mode, once `ranked` has computed them."""
+        """The ranked trials by search and mode, once `ranked_trials` has computed them."""
         self.running: dict[str, Entry] = {}
         """The trainings that run, by their keys."""
         self._session: tuple[float, float] | None = None
@@ -112,7 +112,7 @@ class Ledger:
             self._run_number = RunFolder(self.folder).written_record.number
         text = json.dumps({"event": event, "at": now(), **content}, default=str)
         with self._database.transaction() as write:
-            digest = write.add_event(self._run_number, text, after=self._last_digest)
+            digest = write.add_event(self._run_number, text, last_digest=self._last_digest)
         self._last_digest = digest
         self._apply(read_event(text))
 
@@ -297,7 +297,7 @@ class Ledger:
         """Returns the number of trials that have not ended, of one version of the space or of all."""
         return len(self._open_keys.get((scope, version), ()))
 
-    def counted(self, scope: str = "") -> list[Entry]:
+    def counted_trials(self, scope: str = "") -> list[Entry]:
         """Returns the trials of the present search space, and the earlier trials that fit it."""
         return [entry for entry in self.trials(scope=scope) if self._is_counted(entry)]
 
@@ -305,17 +305,17 @@ class Ledger:
         versions = self.versions(entry.scope)[-1:]
         return any(entry.version == version.number or entry.key in version.kept for version in versions)
 
-    def ranked(self, scope: str, mode: str) -> Sequence[Entry]:
-        """Returns the complete trials of `counted`, best first. Later ends are inserted into this list."""
+    def ranked_trials(self, scope: str, mode: str) -> Sequence[Entry]:
+        """Returns the complete ones of `counted_trials`, best first. Later ends are inserted into this list."""
         if (scope, mode) not in self._ranks:
-            self._ranks[scope, mode] = ranked(self.counted(scope), mode)
+            self._ranks[scope, mode] = rank_trials(self.counted_trials(scope), mode)
         return self._ranks[scope, mode]
 
     def seeds_of(self, confirmation: str, most: int | None = None) -> list[Entry]:
         """Returns the trainings of the confirmation with this key, one per seed, at most the first `most`."""
         return [entry for entry in self.entries.values() if entry.confirmation == confirmation][:most]
 
-    def spent(self, unit: Unit) -> float:
+    def used_time(self, unit: Unit) -> float:
         """Returns the seconds of all commands up to now, or the CPU- or GPU-seconds of their trainings."""
         timestamp = now()
         if unit != "clock":

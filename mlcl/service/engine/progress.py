@@ -78,7 +78,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 """A function that receives each event. It is called in the thread of the command, which waits for it."""
 
 
-def steady(watch: ProgressListener) -> ProgressListener:
+def guard_listener(watch: ProgressListener) -> ProgressListener:
     """Wraps a listener so that it is not called again after it raised OSError, as for a closed terminal."""
     closed = False
 
@@ -131,7 +131,7 @@ class Reporter:
             text = f"{trainings}, up to {at_once} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
-    def encoding(self, done: int, total: int, seconds_left: float | None, text: str) -> None:
+    def report_encoding(self, done: int, total: int, seconds_left: float | None, text: str) -> None:
         """Sends how many rows of frozen inputs are encoded."""
         budget_left = self._account.left_text()
         progress = Progress("encoding", done, total, "", seconds_left=seconds_left, budget_left=budget_left)

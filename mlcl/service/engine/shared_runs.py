@@ -41,14 +41,14 @@ class SharedRuns(TrainingStore):
         a lock is taken for that of a killed process. `id` is the id of a new run. With `fresh`, only an
         interrupted run with this id is continued.
         """
-        old_run = self._run_folders.unfinished(job_hash(job), data.fingerprint)
+        old_run = self._run_folders.find_unfinished(job_hash(job), data.fingerprint)
         if fresh and (old_run is None or old_run.path.name != id):
             old_run = None
-        folder, lock = old_run or self._run_folders.new(id), ExitStack()
+        folder, lock = old_run or self._run_folders.new_folder(id), ExitStack()
         if not lock.enter_context(folder.try_lock()):
             # Another command has locked the folder a moment ago.
             lock.close()
-            folder = self._run_folders.new()
+            folder = self._run_folders.new_folder()
             lock.enter_context(folder.try_lock())
         key = folder.path.name
         self._held_locks[key], self._data[key] = lock, data
@@ -56,7 +56,7 @@ class SharedRuns(TrainingStore):
             experiment=job.experiment,
             job_hash=job_hash(job),
             fingerprint=data.fingerprint,
-            log=self._logs.usable(key),
+            log=self._logs.usable_id(key),
             uri=self._logs.stored_uri,
         )
         return key

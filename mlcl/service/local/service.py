@@ -76,7 +76,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
     folder.make()
     with folder.lock(), stop_on_signal(announce) as stop:
         old_state = read_state(folder)
-        living_servers = old_state.living() if old_state else {}
+        living_servers = old_state.living_servers() if old_state else {}
         settings = resolve_settings(
             options, folder, old_state.settings if old_state and living_servers else None
         )
@@ -119,9 +119,11 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
         password_file=folder.mlflow_password,
         token_file=folder.ray_token,
         cluster_file=folder.cluster,
-        store=settings.public.store,
+        store=settings.without_password.store,
         artifacts=settings.artifacts,
-        outside=sorted({listener for server in state.servers.values() for listener in server.outside()}),
+        outside=sorted(
+            {listener for server in state.servers.values() for listener in server.public_addresses()}
+        ),
     )
 
 
@@ -200,7 +202,7 @@ def down(home: Path, *, force: bool = False) -> DownResult:
     with folder.lock():
         if (state := read_state(folder)) is None:
             return DownResult((), 0)
-        if not force and RAY in state.living():
+        if not force and RAY in state.living_servers():
             _check_idle(ray_jobs(ray_head(state.settings, folder)))
         counts = {name: discard(folder, server) for name, server in state.servers.items()}
         write_state(folder, replace(state, servers={}))
@@ -267,7 +269,7 @@ def service_status(home: Path) -> ServiceStatus:
     if state is None:
         return ServiceStatus(str(folder.path))
     ray, mlflow = servers_of(state.settings, folder)
-    living_servers = state.living()
+    living_servers = state.living_servers()
     servers = tuple(_server_status(server, living_servers.get(server.name)) for server in (ray, mlflow))
     answers = not servers[0].wrong
     nodes = ray_nodes(ray) if answers else []
@@ -289,13 +291,13 @@ def _server_status(server: Server, running_server: RunningServer | None) -> Serv
         return ServerStatus(*server_fields, "is not running", "`mlcl up`")
     problem = server.problem()
     details = (problem.what, problem.mend, "") if problem else ("", "", server.version())
-    return ServerStatus(*server_fields, *details, running_server.started, running_server.outside())
+    return ServerStatus(*server_fields, *details, running_server.started, running_server.public_addresses())
 
 
 def mlflow_address(home: Path) -> str | None:
     """Returns the address of this home's MLflow server; None if it does not run."""
     folder = ServiceFolder(home)
     state = read_state(folder)
-    if state is None or MLFLOW not in state.living():
+    if state is None or MLFLOW not in state.living_servers():
         return None
     return mlflow_server(state.settings, folder).address

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from mlcl.errors import UserError
 from mlcl.files import lock_file, replace_text
 from mlcl.service.local.processes import Process, process_tree, public_listeners
-from mlcl.tracking.uri import driver_error, shown
+from mlcl.tracking.uri import driver_error, hide_password
 
 ADMIN = "admin"
 """The name of MLflow's first user."""
@@ -86,7 +86,7 @@ def read_secret(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the service; `store` may contain a password: only `public` may be written to files."""
+    """The settings of the service. `store` may contain a password: files get `without_password`."""
 
     store: str
     artifacts: str
@@ -95,9 +95,9 @@ class Settings:
     mlflow_port: int = 5000
 
     @property
-    def public(self) -> Settings:
+    def without_password(self) -> Settings:
         """The settings without the password."""
-        return replace(self, store=shown(self.store))
+        return replace(self, store=hide_password(self.store))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RunningServer:
         """Whether the server runs. Only its first process is checked, which ends if another one fails."""
         return self.processes[0].find() is not None
 
-    def outside(self) -> list[str]:
+    def public_addresses(self) -> list[str]:
         """Returns the addresses of the server that other machines may reach."""
         return public_listeners(process_tree(self.processes))
 
@@ -124,7 +124,7 @@ class ServiceState:
     settings: Settings
     servers: dict[str, RunningServer]
 
-    def living(self) -> dict[str, RunningServer]:
+    def living_servers(self) -> dict[str, RunningServer]:
         """Returns the servers that run, by name."""
         return {name: server for name, server in self.servers.items() if server.lives()}
 
@@ -146,7 +146,7 @@ def read_state(folder: ServiceFolder) -> ServiceState | None:
 def write_state(folder: ServiceFolder, state: ServiceState) -> None:
     """Writes `state.json`, without the password; removes it and the cluster file if no server is left."""
     if state.servers:
-        public = replace(state, settings=state.settings.public)
+        public = replace(state, settings=state.settings.without_password)
         replace_text(folder.state, STATE.dump_json(public, indent=2).decode() + "\n")
     else:
         folder.cluster.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def resolve_settings(
         changes["artifacts"] = str(Path(changes["artifacts"]).expanduser().resolve())
     settings = replace(base, **changes)
     ports: dict[int, str] = {}
-    for name, value in asdict(settings.public).items():
+    for name, value in asdict(settings.without_password).items():
         key = f"--{name.replace('_', '-')}"
         if running is not None and value != getattr(running, name):
             problem = "the service runs with another value; `mlcl down` ends it"
@@ -218,7 +218,7 @@ def check_storage(settings: Settings) -> None:
         # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
-        detail = f"{shown(uri)} ({driver_error(error, url.password)})"
+        detail = f"{hide_password(uri)} ({driver_error(error, url.password)})"
         raise UserError("the store cannot be used", key=KEY, found=detail) from None
     key = "--artifacts"
     if target.startswith("s3://"):

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.markup import markdown, markdown_table
 from mlcl.results.training_result import training_folder
-from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.entries import Entry, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.process.signals import StopRequest
 from mlcl.service.search.arms import SearchPlan
@@ -51,17 +51,17 @@ def model_training(
         return None
     _, scope, setting = max(finite_picks, key=lambda pick: sign * pick[0])
     candidates = chosen.get(scope, []) if plan.knn_races else []
-    seeds = [seed for candidate in candidates for seed in ledger.seeds_of(scoped(scope, candidate.key))]
+    seeds = [seed for candidate in candidates for seed in ledger.seeds_of(scope_key(scope, candidate.key))]
     if complete_seeds := [seed for seed in seeds if seed.state is State.COMPLETE]:
         return complete_seeds[0]
     setting_trials = (
-        trial for trial in ledger.counted(scope) if setting.trial and trial.label == setting.trial
+        trial for trial in ledger.counted_trials(scope) if setting.trial and trial.label == setting.trial
     )
     # A trial that took results has no model, nor has one that was not among the best of an earlier command.
     trials = [
         trial for trial in setting_trials if (training_folder(ledger.folder, trial.key) / MODEL).exists()
     ]
-    return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
+    return (trials or ledger.seeds_of(scope_key(scope, setting.key)))[0]
 
 
 def register_best(

@@ -14,8 +14,8 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
 from mlcl.results.sweep_arms import ArmSearch, Entrant
-from mlcl.results.sweep_result import pareto, ranked
-from mlcl.service.engine.entries import Entry, scoped
+from mlcl.results.sweep_result import pareto, rank_trials
+from mlcl.service.engine.entries import Entry, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.pruner import stop_of
@@ -66,7 +66,7 @@ def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
     An earlier command, such as one without fresh seeds, may have trained more in this search. A choice among
     these would favour its arm over the others. Settings that the user asked for always count.
     """
-    trials, versions = ledger.counted(search.scope), ledger.versions(search.scope)
+    trials, versions = ledger.counted_trials(search.scope), ledger.versions(search.scope)
     present_trials = [trial for trial in trials if trial.version == versions[-1].number]
     extra_keys = {trial.key for trial in present_trials[search.plan.most :] if trial.origin != "asked for"}
     return [trial for trial in trials if trial.key not in extra_keys]
@@ -74,7 +74,9 @@ def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the entrants of a search's race: the job as written and the best trials, equal jobs once."""
-    count = entrant_count(search.plan.confirm, len(ranked(_drop_repeats(trials), search.plan.space.mode)))
+    count = entrant_count(
+        search.plan.confirm, len(rank_trials(_drop_repeats(trials), search.plan.space.mode))
+    )
     candidates = confirmed_candidates(search, trials, count)
     return [replace(candidate, key=f"race-{job_hash(candidate.job)[:12]}") for candidate in candidates]
 
@@ -97,7 +99,7 @@ def most_confirmed(search: SearchPlan) -> int:
     return search.plan.seeds * (1 + search.plan.confirm * (search.is_searched and not search.races))
 
 
-def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
+def fix_neighbours(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
     """Returns a race's entrant as the setting to confirm, with k, lambda and temperature fixed to `knn`."""
     knn_settings = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if knn_settings else {}
@@ -119,7 +121,7 @@ def confirmed_candidates(
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     candidates = [_written_candidate(search, f"{prefix}{AS_WRITTEN}")]
-    best_trials = ranked(trials, plan.space.mode)[: plan.confirm if count is None else count]
+    best_trials = rank_trials(trials, plan.space.mode)[: plan.confirm if count is None else count]
     for rank, trial in enumerate(best_trials, start=1):
         name = "best found" if rank == 1 else f"no. {rank} found"
         candidate = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
@@ -172,10 +174,10 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
     """
     if not needs_race(search, raced):
         return []
-    search_scores = {trial.label: trial.score for trial in ledger.counted(search.scope)}
+    search_scores = {trial.label: trial.score for trial in ledger.counted_trials(search.scope)}
     results = []
     for candidate in raced:
-        seeds = ledger.seeds_of(scoped(search.scope, candidate.key), len(search.race_seeds))
+        seeds = ledger.seeds_of(scope_key(search.scope, candidate.key), len(search.race_seeds))
         if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
             return []
         seed_scores = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
@@ -207,18 +209,18 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
     """Returns the winner of a race as the setting to be confirmed; None until all trainings have ended."""
     if raced and not needs_race(search, raced):
-        return picked(raced[0], {})
+        return fix_neighbours(raced[0], {})
     race = race_results(search, raced, ledger)
     if not race:
         return None
     best = race_pick(race, search.plan.space.mode)
-    return picked(raced[race.index(best)], best.knn)
+    return fix_neighbours(raced[race.index(best)], best.knn)
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
     """Returns the result of a search so far, with its pick, if known, and the entrants of an ended race."""
     trials, mode = planned_trials(search, ledger), search.plan.space.mode
-    scores = [trial.score for trial in ranked(trials, mode) if trial.score is not None]
+    scores = [trial.score for trial in rank_trials(trials, mode) if trial.score is not None]
     race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
     tried_count = sum(trial.state in (State.COMPLETE, State.PRUNED) for trial in trials)
     result = ArmSearch(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import Confirmation, End, Entry, Training, scoped
+from mlcl.service.engine.entries import Confirmation, End, Entry, Training, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import Files, TrainingSource
@@ -55,7 +55,8 @@ class ConfirmationSource(TrainingSource):
             replace(
                 group,
                 settings=[
-                    replace(candidate, key=scoped(group.scope, candidate.key)) for candidate in group.settings
+                    replace(candidate, key=scope_key(group.scope, candidate.key))
+                    for candidate in group.settings
                 ],
             )
             for group in chosen

@@ -59,7 +59,9 @@ class KeptFiles:
         scope, search = ended.scope, self._searches.get(ended.scope)
         if self._keep_rule == "all" or search is None:
             return
-        trials = [trial for trial in self._ledger.ranked(scope, search.plan.space.mode) if not trial.same_as]
+        trials = [
+            trial for trial in self._ledger.ranked_trials(scope, search.plan.space.mode) if not trial.same_as
+        ]
         count = entrant_count(search.plan.confirm, search.most)
         leaders = trials[:count]
         # After the first call, only the new trial and the best of the last call can have changed ranks.

@@ -31,7 +31,7 @@ from mlcl.service.search.sweep_plan import (
 )
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
-from mlcl.tracking import shown, tracking_uri
+from mlcl.tracking import hide_password, tracking_uri
 from mlcl.training.checks import check_job, check_network
 from mlcl.training.job_data import JobData, job_plan
 from mlcl.training.precision import PRECISIONS
@@ -189,7 +189,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
         "writes": {
             "folder": str(home / "sweeps" / "<sweep id>"),
             "files": [f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}"],
-            "tracking": shown(tracking_uri(home)),
+            "tracking": hide_password(tracking_uri(home)),
         },
     }
 
@@ -218,7 +218,7 @@ def _estimate_disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> 
         "confirmed": raced_count + fresh_count,
         "all": sum(map(_max_trainings, plans)),
     }[keep]
-    folder = RunFolders(home, "sweeps").named(plan.name)
+    folder = RunFolders(home, "sweeps").find_named(plan.name)
     kept_folders = (
         [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
     )
@@ -228,7 +228,7 @@ def _estimate_disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> 
 
 def _estimate_time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
     """Estimates the seconds of `epochs` epochs from the trainings of the sweep `name`; None without any."""
-    folder = RunFolders(home, "sweeps").named(name)
+    folder = RunFolders(home, "sweeps").find_named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
     trainings = [training for training in entries if training.intermediate and training.cost.seconds]
     if not trainings:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import dump_job, flatten, load_job
-from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
+from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import Files, TrainingSource
@@ -65,7 +65,7 @@ class Search:
         self._replay_history()
 
     def _replay_history(self) -> None:
-        entries = {entry.key: entry for entry in self._ledger.counted(self.scope)}
+        entries = {entry.key: entry for entry in self._ledger.counted_trials(self.scope)}
         stopped_keys = set()
         for event, key, epoch in list(self._ledger.history):
             entry = entries.get(key)
@@ -189,7 +189,7 @@ class Search:
         number = self._ledger.trial_count(scope=self.scope)
         return self._ledger.open(
             Training(
-                key=scoped(self.scope, f"trial-{number:04d}"),
+                key=scope_key(self.scope, f"trial-{number:04d}"),
                 label=f"{self.plan.name}, trial {number}" if self.scope else f"trial {number}",
                 job=dump_job(job),
                 settings=dict(settings),
@@ -222,7 +222,7 @@ class Search:
 
     def best(self) -> Entry | None:
         """Returns the best complete trial among those of the present space and earlier ones that fit it."""
-        return next(iter(self._ledger.ranked(self.scope, self.plan.space.mode)), None)
+        return next(iter(self._ledger.ranked_trials(self.scope, self.plan.space.mode)), None)
 
     def _room(self) -> int:
         """Returns the number of trials still to draw, at least one for each untried setting asked for."""

@@ -117,7 +117,7 @@ def find_sweep(home: Path, name: str) -> Path:
     Raises UserError if there is no such sweep.
     """
     folders = RunFolders(home, "sweeps")
-    folder = folders.find(name) or folders.named(name)
+    folder = folders.find(name) or folders.find_named(name)
     if folder is None:
         names = sorted({record.name for _, record in folders.records()})
         allowed = ", ".join(names) or "none yet"

@@ -211,7 +211,7 @@ def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: 
         return ledger.trials(version.number, scope)
     latest_trials = ledger.trials(version.number, scope, start=count + BEST - LEARNT)
     first_number = latest_trials[0].number or 0
-    ranked_trials = ledger.ranked(scope, version.modes[0])
+    ranked_trials = ledger.ranked_trials(scope, version.modes[0])
     earlier_trials = (
         trial
         for trial in ranked_trials

@@ -26,7 +26,7 @@ from optuna.storages.journal import JournalFileBackend
 from mlcl.config.space.domains import Simplex
 from mlcl.errors import UserError
 from mlcl.files import new_file
-from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
+from mlcl.service.engine.entries import Entry, SpaceVersion, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import build_study
 
@@ -43,7 +43,7 @@ def write_studies(ledger: Ledger, file: Path) -> None:
     with new_file(file) as work:
         storage = JournalStorage(JournalFileBackend(str(work)))
         for scope in ledger.searches:
-            version, name = ledger.versions(scope)[-1], scoped(scope, ledger.head["id"])
+            version, name = ledger.versions(scope)[-1], scope_key(scope, ledger.head["id"])
             build_study(
                 *_use_job_values(version, ledger.trials(version.number, scope)), name, storage=storage
             )

@@ -12,7 +12,7 @@ from mlcl.results.documents import write_result
 from mlcl.results.runs import HOW_TO_KEEP
 from mlcl.results.sweep_result import SweepResult
 from mlcl.service.engine.command import Command, Subject, open_command
-from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
+from mlcl.service.engine.entries import Entry, SpaceVersion, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
@@ -77,7 +77,7 @@ def run_sweep(
         with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
             sweep = Sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
-            sweep.engine.run(sweep.stages(), sweep.encoding)
+            sweep.engine.run(sweep.stages(), sweep.encode_inputs)
             end.state, end.reason = sweep.outcome()
         sweep.attempt("the experiment is not described", sweep.describe)
         sweep.attempt(UNREGISTERED, sweep.register)
@@ -95,7 +95,7 @@ def _max_stage_trainings(plan: SweepPlan) -> int:
 
 
 def _tag_dropped_trials(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
-    counted_keys = {entry.key for entry in ledger.counted(scope)}
+    counted_keys = {entry.key for entry in ledger.counted_trials(scope)}
     for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted_keys else version.dropped.get(entry.key, "of an earlier space")
         store.attach(entry.key).log_tags({Tag.DROPPED: reason})
@@ -169,10 +169,10 @@ class Sweep:
             yield from self._choose_settings(model_searches)
             yield from self._confirm_settings()
 
-    def encoding(self) -> AbstractContextManager[None]:
-        """Returns a context in which all trainings run: their frozen inputs are encoded, see `encoded`."""
+    def encode_inputs(self) -> AbstractContextManager[None]:
+        """Returns a context in which all trainings run, which encodes frozen inputs, see `encode_ahead`."""
         jobs = [search.plan.job for search in self.plans]
-        return self.command.encoding(self.engine, jobs, test=self.plan.seeds > 0)
+        return self.command.encode_inputs(self.engine, jobs, test=self.plan.seeds > 0)
 
     def _search_sources(
         self, plans: Sequence[SearchPlan], later_plans: Sequence[SearchPlan] = ()
@@ -198,7 +198,7 @@ class Sweep:
             if needs_race(search, race_entrants.get(search.scope, []))
         ]
         is_known = all(
-            scoped(race.scope, candidate.key) in ledger.confirmations
+            scope_key(race.scope, candidate.key) in ledger.confirmations
             for race in races
             for candidate in race.settings
         )
@@ -229,7 +229,7 @@ class Sweep:
             for search in self.plans
             if search.scope in self.chosen
         ]
-        keys = [scoped(group.scope, candidate.key) for group in groups for candidate in group.settings]
+        keys = [scope_key(group.scope, candidate.key) for group in groups for candidate in group.settings]
         known_keys = [key for key in keys if key in ledger.confirmations]
         is_whole = self.finished and len(groups) == len(self.plans) and len(known_keys) == len(keys)
         if not is_whole and self.engine.stop():

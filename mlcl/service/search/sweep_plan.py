@@ -208,7 +208,7 @@ def _find_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
     """Returns the folder of the sweep that the command resumes; None for a new sweep."""
     folders = RunFolders(home, "sweeps")
     # A submitted job that is restarted resumes its own sweep, even with --fresh.
-    return folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
+    return folders.find(submitted_id()) or (None if plan.fresh else folders.find_named(plan.name))
 
 
 def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, object]:
@@ -233,7 +233,7 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
     """
     folder = _find_folder(plan, home)
     if folder is None:
-        return RunFolders(home, "sweeps").new(submitted_id())
+        return RunFolders(home, "sweeps").new_folder(submitted_id())
     head = Ledger(folder.path).head
     for key, value in identity.items():
         if head and head.get(key) != value:

@@ -16,7 +16,7 @@ from mlcl.config import Goal, dump_job, job_hash, job_yaml
 from mlcl.results.documents import write_result
 from mlcl.results.provenance import Tags, data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_arms import ArmResult
-from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult, ranked
+from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult, rank_trials
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Confirmation, Entry
@@ -83,15 +83,17 @@ class SweepRun:
         self.log.log_view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
     def _counted_trials(self) -> list[Entry]:
-        """Returns the comparable trials of the swept job's searches, see `Ledger.counted`."""
-        return [trial for scope in self._scopes for trial in self._ledger.counted(scope)]
+        """Returns the comparable trials of the swept job's searches, see `Ledger.counted_trials`."""
+        return [trial for scope in self._scopes for trial in self._ledger.counted_trials(scope)]
 
     @property
     def best(self) -> Entry | None:
         """The best complete trial of the swept job so far."""
         mode = self._plan.space.mode
-        best_trials = [trial for scope in self._scopes for trial in self._ledger.ranked(scope, mode)[:1]]
-        return next(iter(ranked(best_trials, mode)), None)
+        best_trials = [
+            trial for scope in self._scopes for trial in self._ledger.ranked_trials(scope, mode)[:1]
+        ]
+        return next(iter(rank_trials(best_trials, mode)), None)
 
     def _count_ended(self) -> int:
         ledger = self._ledger
@@ -253,7 +255,7 @@ class SweepReader:
     def _counted_trials(self, *, model: bool) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches (`model`), or of all other searches."""
         scopes = [search.scope for search in self._searches if (search.role is Role.MODEL) == model]
-        return [entry for scope in scopes for entry in self._ledger.counted(scope)]
+        return [entry for scope in scopes for entry in self._ledger.counted_trials(scope)]
 
     def _data_summary(self, sweep_tags: Tags, tags: Sequence[Tags]) -> DataSummary:
         return DataSummary(

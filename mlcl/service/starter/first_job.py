@@ -274,7 +274,7 @@ def prepare_user_data(
     if path.is_dir():
         _check_folder(paths, given, "a folder of images", "allow_untrained")
         source, lines = "image_folder", [f"{path}: images in a folder a class"]
-        options: dict[str, Any] = {"path": str(path), **given.only(["allow_untrained"])}
+        options: dict[str, Any] = {"path": str(path), **given.changed_options(["allow_untrained"])}
     else:
         source, options, lines = table_options(paths, given, ask)
     folder = prepare(source, home / "data", options)
@@ -287,5 +287,5 @@ def _check_folder(paths: Sequence[Path], user_options: UserOptions, kind: str, o
     if others:
         raise UserError(f"{kind} is read alone", file=path, found=[other.name for other in others])
     keys = [key for key in UserOptions.__dataclass_fields__ if key != option]
-    for key, value in user_options.only(keys).items():
+    for key, value in user_options.changed_options(keys).items():
         raise UserError(f"is not for {kind}", file=path, key=key, found=value, allowed=option)

@@ -53,7 +53,7 @@ class UserOptions(Dialect):
     twins: Literal["apart", "together"] = "apart"
     allow_untrained: bool = False
 
-    def only(self, keys: Sequence[str]) -> dict[str, Any]:
+    def changed_options(self, keys: Sequence[str]) -> dict[str, Any]:
         """Returns the options named in `keys` that differ from their defaults, as plain data."""
         options = {
             key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)
@@ -99,8 +99,12 @@ def table_options(
     }
     lines = [f"{table.path.name}: the columns {', '.join(table.columns)}", *lines, *space_lines]
     lines += [f"{key}: the column {column}" for key, column in keys.items()]
-    lines += choice.unused({*content, *(role.name for role in roles), *keys.values()})
-    return SOURCES.get(suffix_of(table.path), "txt"), {**options, **keys, **given.only(OF_TABLE)}, lines
+    lines += choice.describe_unused({*content, *(role.name for role in roles), *keys.values()})
+    return (
+        SOURCES.get(suffix_of(table.path), "txt"),
+        {**options, **keys, **given.changed_options(OF_TABLE)},
+        lines,
+    )
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ class _ColumnChoice:
         spaces: dict[str, Any] = {}
         if wide and (len(columns) > 1 or options.kind == "multi_label"):
             names = [role.name for role in columns]
-            spaces["labels"] = {"kind": "multi_label", "columns": names, **options.only(OF_FLAGS)}
+            spaces["labels"] = {"kind": "multi_label", "columns": names, **options.changed_options(OF_FLAGS)}
             values = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
             lines = [f"labels: {len(names)} columns of {values} are one label space, {', '.join(names)}"]
         else:
@@ -253,7 +257,7 @@ class _ColumnChoice:
                 spaces["path"] = {"kind": "hierarchy", "levels": [space_names[name] for name in levels]}
                 lines.append(f"levels: {' > '.join(levels)}, {reason}")
         space_keys = {key for space in spaces.values() for key in space}
-        for key, value in options.only(OF_LABELS).items():
+        for key, value in options.changed_options(OF_LABELS).items():
             if key not in space_keys:
                 problem, allowed = "is not for these labels", f"without {key}"
                 raise UserError(problem, file=file, key=key, found=value, allowed=allowed)
@@ -284,7 +288,7 @@ class _ColumnChoice:
             hint = "" if options.kind else "; with kind single it is one class"
             space["separator"] = sign
             return space, f"{start}, a path of levels divided at {sign!r}, {example}{hint}"
-        space |= options.only(["classes"])
+        space |= options.changed_options(["classes"])
         if kind == "single":
             return space, f"{start}, one a row, {example}"
         notation = role.notation
@@ -293,9 +297,9 @@ class _ColumnChoice:
         detail = f", {notation.in_words()}" if notation and numbers else ""
         if separator:
             space["separator"], detail = separator, f", divided at {separator!r}"
-        return space | options.only(OF_FLAGS), f"{start}, several a row{detail}, {example}"
+        return space | options.changed_options(OF_FLAGS), f"{start}, several a row{detail}, {example}"
 
-    def unused(self, used: set[str]) -> list[str]:
+    def describe_unused(self, used: set[str]) -> list[str]:
         """Returns lines that name the columns that are not read, given the names of those that are."""
         repeats = {name: other for name, other in self.roles.repeats.items() if name not in used}
         lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]

@@ -12,7 +12,7 @@ from mlcl.config import job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.results.cell_result import CellResult, FigureResult, scaled
+from mlcl.results.cell_result import CellResult, FigureResult, scale_metric
 from mlcl.results.training_result import TrainingResult, changes, training_folder
 from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Entry
@@ -45,7 +45,7 @@ class CellResults:
         self._job_data_cache: dict[str, JobData] = {}
         self.trainings = TrainingResults(table.home, run_id)
 
-    def plain(self, cell: Cell) -> CellResult:
+    def plain_result(self, cell: Cell) -> CellResult:
         """Returns the result of a cell that is not tuned, with reasons why runs or metrics are missing."""
         runs = [self._runs_by_hash[job_hash(job)] for job in cell.jobs]
         reasons = [self._failed_entries[run.key].reason for run in runs if run.key in self._failed_entries]
@@ -88,7 +88,7 @@ class CellResults:
             run_id=self.trainings.run_id(log),
         )
 
-    def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
+    def tuned_result(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
         """Returns the result of a tuned cell, from the trainings of its searches' picks on fresh seeds."""
         slots = [slot for search in tuned.searches(ledger) for slot in search.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
@@ -128,7 +128,7 @@ class CellResults:
         table = self._plan.table
 
         def values(metric: str) -> tuple[float | None, ...]:
-            return tuple(scaled(run_metrics.get(metric), table.unit) for run_metrics in metrics)
+            return tuple(scale_metric(run_metrics.get(metric), table.unit) for run_metrics in metrics)
 
         figures = tuple(
             FigureResult(

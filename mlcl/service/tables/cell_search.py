@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from mlcl.results.sweep_arms import ArmSearch
-from mlcl.results.sweep_result import ranked
-from mlcl.service.engine.entries import Entry, scoped
+from mlcl.results.sweep_result import rank_trials
+from mlcl.service.engine.entries import Entry, scope_key
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.confirmation import (
@@ -49,7 +49,7 @@ class CellSearch:
     @cached_property
     def trials(self) -> list[Entry]:
         """The trials of the present space, and earlier ones that fit it."""
-        return self.ledger.counted(self.search.scope)
+        return self.ledger.counted_trials(self.search.scope)
 
     @property
     def ended(self) -> int:
@@ -59,7 +59,7 @@ class CellSearch:
     @cached_property
     def best(self) -> Entry | None:
         """The best complete trial so far among those that the plan asks for."""
-        return next(iter(ranked(self.planned, self.search.plan.space.mode)), None)
+        return next(iter(rank_trials(self.planned, self.search.plan.space.mode)), None)
 
     @cached_property
     def planned(self) -> list[Entry]:
@@ -127,7 +127,7 @@ class CellSearch:
         return self._started_trainings(self.race)
 
     def _started_trainings(self, group: ChosenSettings) -> list[Entry]:
-        keys = [scoped(group.scope, candidate.key) for candidate in group.settings]
+        keys = [scope_key(group.scope, candidate.key) for candidate in group.settings]
         return [seed for key in keys for seed in self.ledger.seeds_of(key, len(group.seeds))]
 
     @property
@@ -153,7 +153,7 @@ class CellSearch:
 
     def is_closed(self, chosen: ChosenSettings) -> bool:
         """Whether all trainings of the settings have ended, and each setting is closed in the ledger."""
-        keys = [scoped(chosen.scope, candidate.key) for candidate in chosen.settings]
+        keys = [scope_key(chosen.scope, candidate.key) for candidate in chosen.settings]
         states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
         return self._count_open(chosen) == 0 and not any(state in RESUMABLE for state in states)
 

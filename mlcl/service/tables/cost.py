@@ -20,7 +20,7 @@ from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, finished
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
-from mlcl.tracking import shown, tracking_uri
+from mlcl.tracking import hide_password, tracking_uri
 from mlcl.tracking.log import LOG, decode, log_folder, read_lines
 from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS
 from mlcl.training.events import TIMES
@@ -45,7 +45,7 @@ class _Estimate:
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a table, with its cost, as plain data. Checks and prepares data, trains nothing."""
     table, folders = TableTrainings(plan, home), finished(home)
-    keys = {run.key for run in table.missing()}
+    keys = {run.key for run in table.missing_runs()}
     estimates = [estimate for estimate in _estimates(table.runs, folders, home) if estimate.run.key in keys]
     folder = table.folder()
     ledgers = table.ledgers(None if folder is None else Ledger(folder.path))
@@ -99,7 +99,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "folder": str(home / "tables" / "<table id>"),
             "files": [TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON, *([TABLE_TRIALS] if table.tuned else [])],
             "runs": str(home / "runs" / "<run id>"),
-            "tracking": shown(tracking_uri(home)),
+            "tracking": hide_password(tracking_uri(home)),
         },
     }
 

@@ -49,7 +49,7 @@ def check_committed(file: Path, written: Path | None) -> None:
 
     Changes in the folder `written`, which has figures of earlier commands, do not count.
     """
-    tags = provenance(without=written).tags
+    tags = provenance(ignored_folder=written).tags
     if tags.get(Tag.DIRTY) != "false":
         state = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
         raise _uncommitted_error(file, state)

@@ -53,7 +53,7 @@ def run_table(
     )
 
     def find() -> RunFolder:
-        return table.folder() or RunFolders(home, "tables").new(submitted_id())
+        return table.folder() or RunFolders(home, "tables").new_folder(submitted_id())
 
     def count(ledger: Ledger, announce: Callable[[str], None]) -> int:
         missing_count = table.remaining(table.ledgers(ledger))
@@ -61,22 +61,22 @@ def run_table(
         return missing_count
 
     with open_command(subject, home, watch, find, count, strict_code=strict_code) as command:
-        ledger, own_log = command.ledger, command.logs.usable(command.folder.path.name)
+        ledger, own_log = command.ledger, command.logs.usable_id(command.folder.path.name)
         head = {"job_hash": table.identity, "tuned": {cell.scope: cell.identity_hash for cell in table.tuned}}
         with command.start(head, {"runs": table.count}, own_log):
             log = start_log(plan, command)
             reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
-            source = CellsSource(table.missing(), ledger, SharedRuns(command.logs, ledger, log.id))
+            source = CellsSource(table.missing_runs(), ledger, SharedRuns(command.logs, ledger, log.id))
             engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
             # Decided before this table begins any search: a begun search belongs to the ledger of this table.
             ledgers = {cell: cell_ledger or ledger for cell, cell_ledger in table.ledgers(ledger).items()}
         with command.work(reporter) as end:
-            jobs = [run.job for run in table.missing()]
+            jobs = [run.job for run in table.missing_runs()]
             jobs += [
                 job for cell, cell_ledger in ledgers.items() if cell_ledger is ledger for job in cell.jobs
             ]
             sources = _sources(source, ledgers, command, engine, log.id)
-            engine.run(sources, lambda: command.encoding(engine, jobs))
+            engine.run(sources, lambda: command.encode_inputs(engine, jobs))
             end.state, end.reason = _outcome(table, ledgers, engine.stop)
             report = _build_result(table, ledgers, source, command, log, end.state, end.reason)
             with command.stop.shielded():
@@ -127,7 +127,7 @@ def _build_result(
     results = CellResults(table, source.failed, command.delivery.run_id)
     searches = {cell.cell.id: (cell, ledger) for cell, ledger in ledgers.items()}
     cells = tuple(
-        results.tuned(*searches[cell.id]) if cell.id in searches else results.plain(cell)
+        results.tuned_result(*searches[cell.id]) if cell.id in searches else results.plain_result(cell)
         for cell in plan.cells
     )
     tags = [results.trainings.tags(training.log) for cell in cells for training in cell.trainings]

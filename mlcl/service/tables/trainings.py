@@ -86,7 +86,7 @@ class TableTrainings:
             (folder for folder, record in records if (record.name, record.job_hash) == name_and_hash), None
         )
 
-    def missing(self) -> list[TableRun]:
+    def missing_runs(self) -> list[TableRun]:
         """Returns the runs that are not complete in the home, or lack embeddings that a cell needs."""
         folders = finished(self.home)
         read_hashes = {job_hash(job) for cell in self.plan.cells if cell.neighbours for job in cell.jobs}
@@ -120,7 +120,7 @@ class TableTrainings:
         """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
         for cell in self.tuned:  # the picks of a control may have changed since the last call of `follow`
             cell.follow(ledgers)
-        return len(self.missing()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
+        return len(self.missing_runs()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
 
 
 class CellsSource(TrainingSource):

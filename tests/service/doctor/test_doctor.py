@@ -13,7 +13,7 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Finding, Scope, healthy, home_checks, run_checks, servers
+from mlcl.service.doctor import CHECKS, Finding, Scope, home_checks, is_healthy, run_checks, servers
 from mlcl.service.local.processes import free_port
 
 
@@ -71,7 +71,7 @@ def test_a_check_or_a_mend_that_crashes_is_a_finding_and_the_others_run(home, ch
         ("bad", name, status) for name in (*names, "the check bad")
     ]
     assert "OSError: read-only" in results[-1].why
-    assert not healthy(results)
+    assert not is_healthy(results)
 
 
 def test_a_shared_mend_is_applied_once(home):
@@ -94,7 +94,7 @@ def test_servers_that_do_not_answer_are_named(home, monkeypatch):
     assert len(results) == 2
     assert not any(result.mendable for result in results)
     assert "secret" not in str(results)
-    assert not healthy(results)
+    assert not is_healthy(results)
 
 
 @pytest.mark.parametrize("ray", ["auto", "local", ""])
@@ -183,7 +183,7 @@ def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch,
     results = look(home, "versions", fix=True)
     assert [(result.status, result.what) for result in results] == [("NOTE", f"{name} {version}")]
     assert servers.TESTED[name] in results[0].why
-    assert healthy(results)
+    assert is_healthy(results)
 
 
 @pytest.mark.parametrize(

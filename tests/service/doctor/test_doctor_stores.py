@@ -7,7 +7,7 @@ import pytest
 from doctored import left, look, mended, start, statuses
 from mlflow import MlflowClient
 
-from mlcl.service.doctor import healthy
+from mlcl.service.doctor import is_healthy
 from mlcl.tracking import State, Tracker, tracking_uri
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import deliver_all
@@ -58,7 +58,7 @@ def test_logs_are_delivered_and_a_killed_run_ends_in_mlflow_in_one_go(home):
     _, log = left(home)
     client, id = delivered(home, log)
     assert [result.check for result in look(home)] == ["killed"]
-    assert healthy(look(home, fix=True))
+    assert is_healthy(look(home, fix=True))
     assert said(client, id) == ("KILLED", "STOPPED")
     assert look(home) == []
 
@@ -116,7 +116,7 @@ def test_runs_of_another_home_are_counted_and_not_touched(home):
     client = Tracker(home).client
     results = look(home, "mlflow-states", fix=True)
     assert statuses(results) == ["NOTE"]
-    assert healthy(results)
+    assert is_healthy(results)
     assert results[0].what.startswith("5 runs: ")
     assert {client.get_run(id).info.status for id in ids} == {"RUNNING"}
 

@@ -54,7 +54,7 @@ def test_what_is_left_is_the_budget_without_what_all_commands_used(budget, unit,
     account = spent(budget)
     assert account.used() == 100.0
     assert account._ledger.units == {unit}
-    assert (account.left(), account.over(), account.left_text()) == (left, over, text)
+    assert (account.time_left(), account.is_used_up(), account.left_text()) == (left, over, text)
 
 
 class Spent:
@@ -63,7 +63,7 @@ class Spent:
     def __init__(self, seconds):
         self.seconds, self.units = seconds, set()
 
-    def spent(self, unit):
+    def used_time(self, unit):
         self.units.add(unit)
         return self.seconds
 

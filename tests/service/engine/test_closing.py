@@ -19,7 +19,7 @@ SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}
 
 def left(home, kind="runs", state=State.RUNNING, log_state=None):
     """Creates a run with its log as a killed process leaves them, and returns its folder."""
-    folder = RunFolders(home, kind).new()
+    folder = RunFolders(home, kind).new_folder()
     id = folder.path.name
     recorded(folder, state)
     start(home, id, id).set_state(log_state or state)
@@ -98,7 +98,7 @@ def test_a_reason_does_not_outlive_its_state(tmp_path):
 
 @pytest.mark.parametrize("log_state", [State.RUNNING, State.COMPLETE])
 def test_a_killed_run_is_stopped_whatever_its_log_says(tmp_path, log_state):
-    folder, logless_folder = left(tmp_path, log_state=log_state), RunFolders(tmp_path).new()
+    folder, logless_folder = left(tmp_path, log_state=log_state), RunFolders(tmp_path).new_folder()
     recorded(logless_folder, log="none")
     recover(tmp_path)
     assert folder.record.state is logless_folder.record.state is State.STOPPED

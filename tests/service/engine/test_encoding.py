@@ -16,8 +16,8 @@ from mlcl.service.engine.encoding import (
     SPLITS,
     Pace,
     Work,
+    encode_ahead,
     encode_beside,
-    encoded,
     forecast,
     forecast_text,
 )
@@ -48,14 +48,16 @@ def work(job, tmp_path):
 
 @pytest.fixture
 def said(monkeypatch):
-    """Returns a list for the messages of `encoded`, which then shows its progress after each batch."""
+    """Returns a list for the messages of `encode_ahead`, which then shows its progress after each batch."""
     monkeypatch.setattr(encoding, "QUIET", 0.0)
     monkeypatch.setattr(encoding, "EVERY", 0.0)
     return []
 
 
 def ahead(work, said, *, test=True, stop=lambda: False):
-    return encoded(work, test=test, show=lambda *progress: said.append(progress), note=said.append, stop=stop)
+    return encode_ahead(
+        work, test=test, show=lambda *progress: said.append(progress), note=said.append, stop=stop
+    )
 
 
 def encoded_rows(home):
@@ -81,12 +83,12 @@ def test_nothing_is_said_for_two_seconds_and_then_every_two():
     assert reports[0][2] == pytest.approx(8.0)
     assert reports[0][3] == "encoding: 200 of 1,000 rows, 100 a second, about 0m08s left"
     assert pace.is_shown
-    assert pace.took == "0m05s"
+    assert pace.elapsed_text == "0m05s"
 
 
 def test_rows_are_there_when_the_trainings_begin_and_then_nothing_is_said(work, said):
     with ahead(work, said):
-        assert work.missing(SPLITS) == []
+        assert work.find_missing(SPLITS) == []
     assert said[0][0] < said[0][1]
     assert said[-1].startswith("frozen inputs: ")
     said.clear()
@@ -97,7 +99,7 @@ def test_rows_are_there_when_the_trainings_begin_and_then_nothing_is_said(work, 
 
 def test_without_test_figures_test_rows_are_not_encoded(work, said):
     with ahead(work, said, test=False):
-        assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]
+        assert [rows.split.name for rows in work.find_missing(SPLITS)] == ["test"]
 
 
 def test_test_rows_that_take_longer_are_encoded_beside_the_trainings(work, said, monkeypatch):
@@ -105,7 +107,7 @@ def test_test_rows_that_take_longer_are_encoded_beside_the_trainings(work, said,
 
     @contextmanager
     def beside(beside_work, note):
-        calls.append([rows.split.name for rows in beside_work.missing(SPLITS)])
+        calls.append([rows.split.name for rows in beside_work.find_missing(SPLITS)])
         yield
         calls.append("left")
 
@@ -114,21 +116,23 @@ def test_test_rows_that_take_longer_are_encoded_beside_the_trainings(work, said,
     with ahead(work, said):
         assert calls == [["test"]]
     assert calls == [["test"], "left"]
-    assert said[-1] == f"{len(work.missing(['test'])[0].split)} test rows are encoded beside the trainings"
+    assert (
+        said[-1] == f"{len(work.find_missing(['test'])[0].split)} test rows are encoded beside the trainings"
+    )
 
 
 def test_the_process_beside_encodes_test_rows_at_the_lowest_priority(work, monkeypatch, tmp_path):
     priorities = []
     monkeypatch.setattr(os, "nice", priorities.append)
     encode_beside([dump_job(job) for job in work.jobs], str(work.home), str(tmp_path), "cpu")
-    assert [rows.split.name for rows in work.missing(SPLITS)] == ["train", "validation"]
+    assert [rows.split.name for rows in work.find_missing(SPLITS)] == ["train", "validation"]
     assert priorities == [19]
 
 
 def test_a_stop_lets_the_block_run_and_leaves_whole_splits(work, said):
     stops = iter([False] * 16 + [True] * 100)
     with ahead(work, said, stop=lambda: next(stops)):
-        missing_splits = [rows.split.name for rows in work.missing(SPLITS)]
+        missing_splits = [rows.split.name for rows in work.find_missing(SPLITS)]
     assert missing_splits in (["train", "validation", "test"], ["validation", "test"])
     assert list((work.home / "cache" / "features").glob(".*.partial")) == []
 
@@ -136,7 +140,7 @@ def test_a_stop_lets_the_block_run_and_leaves_whole_splits(work, said):
 def test_after_an_error_trainings_encode_for_themselves(work, said, monkeypatch):
     monkeypatch.setattr(encoding, "encode", lambda *_: 1 / 0)
     with ahead(work, said):
-        assert len(work.missing(SPLITS)) == 3
+        assert len(work.find_missing(SPLITS)) == 3
     assert said == ["frozen inputs are left to the trainings: ZeroDivisionError: division by zero"]
 
 

@@ -8,7 +8,7 @@ from builders import job_tree, text_dataset
 
 from mlcl.config import load_job
 from mlcl.service.engine import encoding
-from mlcl.service.engine.encoding import SPLITS, Work, encoded
+from mlcl.service.engine.encoding import SPLITS, Work, encode_ahead
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def work(tmp_path, monkeypatch):
 
 
 def ahead(work, notes):
-    return encoded(work, test=True, show=lambda *_: None, note=notes.append, stop=lambda: False)
+    return encode_ahead(work, test=True, show=lambda *_: None, note=notes.append, stop=lambda: False)
 
 
 @pytest.mark.usefixtures("session")
@@ -43,10 +43,10 @@ def test_a_process_encodes_test_rows_while_all_cpus_train(work):
 
     training = train.remote()
     with ahead(work, notes):
-        assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]
-        while work.missing(SPLITS) and time.monotonic() < deadline:
+        assert [rows.split.name for rows in work.find_missing(SPLITS)] == ["test"]
+        while work.find_missing(SPLITS) and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert work.missing(SPLITS) == []
+        assert work.find_missing(SPLITS) == []
     ray.cancel(training, force=True)
     assert notes == ["24 test rows are encoded beside the trainings"]
 
@@ -58,7 +58,7 @@ def test_the_process_ends_with_the_block(work):
         pass
     assert len(notes) == 1
     time.sleep(1)
-    missing_splits = [rows.split.name for rows in work.missing(SPLITS)]
+    missing_splits = [rows.split.name for rows in work.find_missing(SPLITS)]
     assert missing_splits == ["test"]
     assert list((work.home / "cache" / "features").glob(".*.partial")) == []
 
@@ -77,4 +77,4 @@ def test_an_error_of_the_process_is_a_note(work, monkeypatch, tmp_path):
             time.sleep(0.2)
         time.sleep(1)
     assert notes[-1] == "frozen inputs are left to the trainings: ArithmeticError: of a process"
-    assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]
+    assert [rows.split.name for rows in work.find_missing(SPLITS)] == ["test"]

@@ -78,7 +78,7 @@ def test_a_lost_head_is_announced(make, monkeypatch):
 
 def test_a_budget_ends_it_and_a_larger_one_goes_on(make, monkeypatch):
     world, plan = make
-    monkeypatch.setattr(Account, "over", lambda account: trained(world) > account.budget.amount)
+    monkeypatch.setattr(Account, "is_used_up", lambda account: trained(world) > account.budget.amount)
     report = world.run(plan(budget=parse_budget("1cpu-s")))
     assert (report.state, report.reason) == (State.BUDGET, "the budget is used up")
     assert trained(world) == 2

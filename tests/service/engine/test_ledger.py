@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from ledgers import new_ledger
 
-from mlcl.results.sweep_result import ranked
+from mlcl.results.sweep_result import rank_trials
 from mlcl.service.engine.entries import Confirmation, EarlierTrial, End, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.tracking import State
@@ -92,7 +92,7 @@ def test_a_clock_that_is_set_meanwhile_costs_nothing(folder, monkeypatch, jump):
     begin(ledger)
     monkeypatch.setattr("time.time", lambda: start_time + jump)
     ledger.close(key, End(State.COMPLETE))
-    assert all(0 < Ledger(folder).spent(unit) < 600 for unit in ("clock", "cpu"))
+    assert all(0 < Ledger(folder).used_time(unit) < 600 for unit in ("clock", "cpu"))
 
 
 def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folder):
@@ -102,7 +102,7 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
     ledger.append("value", key=key, epoch=1, score=0.1)
     clock[0] += 5
     ledger.close(key, End(State.STOPPED))
-    assert [ledger.spent(unit) for unit in UNITS] == [15, 30, 7.5]
+    assert [ledger.used_time(unit) for unit in UNITS] == [15, 30, 7.5]
     clock[0] += 1000  # no command runs in this time
     ledger = Ledger(folder)
     ledger.append("session")
@@ -110,11 +110,11 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
         begin(ledger, cpus=2, gpus=0.5)
     clock[0] += 5
     assert ledger.clock_seconds == 15  # the clock counts up to the last event
-    assert [ledger.spent(unit) for unit in UNITS] == [20, 40, 10]
+    assert [ledger.used_time(unit) for unit in UNITS] == [20, 40, 10]
     ledger.close(key, End(State.COMPLETE))
     for reading in (ledger, Ledger(folder)):
         assert reading.entries[key].cost.seconds == 20
-        assert [reading.spent(unit) for unit in UNITS] == [20, 40, 10]
+        assert [reading.used_time(unit) for unit in UNITS] == [20, 40, 10]
 
 
 def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder):
@@ -122,10 +122,10 @@ def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder)
     clock[0] += 10
     ledger.append("end", state=State.COMPLETE, reason="")
     clock[0] += 30
-    assert ledger.spent("clock") == 10
+    assert ledger.used_time("clock") == 10
     ledger.append("registered", key="trial-0000", text="models:/x@best", run="r")
     for reading in (ledger, Ledger(folder)):
-        assert reading.spent("clock") == 10
+        assert reading.used_time("clock") == 10
 
 
 def test_a_killed_training_counts_up_to_its_last_event(ledger, clock, folder):
@@ -136,7 +136,7 @@ def test_a_killed_training_counts_up_to_its_last_event(ledger, clock, folder):
     clock[0] += 3600
     ledger = Ledger(folder)
     ledger.append("session")
-    assert ledger.spent("cpu") == 10
+    assert ledger.used_time("cpu") == 10
     assert ledger.entries[key].resumable
 
 
@@ -155,18 +155,18 @@ def test_closing_what_was_killed_does_not_count_the_time_until_then(ledger, cloc
     ledger.append("session")
     clock[0] += 5
     ledger.append("beat")
-    assert (ledger.spent("clock"), ledger.spent("cpu")) == (15, 10)
-    assert Ledger(folder).spent("clock") == 15
+    assert (ledger.used_time("clock"), ledger.used_time("cpu")) == (15, 10)
+    assert Ledger(folder).used_time("clock") == 15
 
 
 def test_which_trials_compare_in_the_present_space(ledger, folder):
-    assert new_ledger(folder.parent / "mlcl-2").counted() == ledger.counted() == []
+    assert new_ledger(folder.parent / "mlcl-2").counted_trials() == ledger.counted_trials() == []
     for number in range(3):
         ledger.close(trial(ledger, number), End(State.COMPLETE, score=0.5, values=[0.5]))
     add_version(ledger, 1, kept={"trial-1": EarlierTrial({}, State.COMPLETE, [0.5], [])})
     trial(ledger, 3, version=1)
     seed(ledger, 1)
-    assert [entry.key for entry in ledger.counted()] == ["trial-1", "trial-3"]
+    assert [entry.key for entry in ledger.counted_trials()] == ["trial-1", "trial-3"]
     assert [entry.key for entry in ledger.trials()] == ["trial-0", "trial-1", "trial-2", "trial-3"]
     assert [entry.key for entry in ledger.trials(1)] == ["trial-3"]
     assert [entry.key for entry in ledger.seeds_of("g")] == ["g-seed1"]
@@ -222,7 +222,7 @@ def test_ranks_and_counts_that_follow_each_event_are_those_of_a_new_reading(ledg
         else:
             closed(ledger, random.choice(open_keys), random)
         for mode in ("max", "min"):
-            assert list(ledger.ranked("", mode)) == ranked(ledger.counted(), mode)
+            assert list(ledger.ranked_trials("", mode)) == rank_trials(ledger.counted_trials(), mode)
         for version_filter in (None, version):
             trials = ledger.trials(version_filter)
             assert ledger.trial_count(version_filter) == len(trials)
@@ -231,7 +231,7 @@ def test_ranks_and_counts_that_follow_each_event_are_those_of_a_new_reading(ledg
             key: entry for key, entry in ledger.entries.items() if entry.cost.began is not None
         }
         assert ledger.running == running_entries
-        max_length = max(max_length, len(ledger.ranked("", "max")))
+        max_length = max(max_length, len(ledger.ranked_trials("", "max")))
     assert max_length >= 8
     assert number > version > 0
-    assert list(Ledger(folder).ranked("", "max")) == list(ledger.ranked("", "max"))
+    assert list(Ledger(folder).ranked_trials("", "max")) == list(ledger.ranked_trials("", "max"))

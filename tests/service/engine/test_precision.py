@@ -48,7 +48,7 @@ def test_all_jobs_of_a_sweep_take_one_precision(begun, chosen, tiny, tmp_path, m
     plan = plan_of(tmp_path, job, control=control, baselines=[("given", tiny_job(tiny))])
     if begun is not None:
         head = {"job_hash": job_hash(tiny_job(tiny, f"train.precision={begun}"))}
-        folder = RunFolders(tmp_path, "sweeps").new()
+        folder = RunFolders(tmp_path, "sweeps").new_folder()
         folder.open(experiment="e", fingerprint="d", log="l", uri="u", name=plan.name, **head)
         Ledger(folder.path).append("sweep", id="s", name=plan.name, **head)
     completed_plan = complete_plan(plan, JobData.of(job, tmp_path), tmp_path)

@@ -6,7 +6,7 @@ from mlcl.api.progress import event_text
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.progress import ProgressEvent, Reporter, steady
+from mlcl.service.engine.progress import ProgressEvent, Reporter, guard_listener
 from mlcl.tracking import State
 
 JOB = {"train": {"epochs": 4, "patience": None}, "evaluation": {"metric": "val/accuracy"}}
@@ -131,7 +131,7 @@ def test_a_watcher_that_nobody_reads_any_more_ends_nothing():
         texts.append(event.text)
         raise BrokenPipeError
 
-    tell = steady(watch)
+    tell = guard_listener(watch)
     tell(ProgressEvent("note", "one"))
     tell(ProgressEvent("note", "two"))
     assert texts == ["one"]

@@ -20,7 +20,7 @@ def clock(monkeypatch):
 def make(tmp_path, clock):
     def new(stop=lambda: False, budget=None, max_failed=None):
         start_time, budget = clock[0], budget and parse_budget(budget)
-        account = Account(budget, SimpleNamespace(spent=lambda *_, **__: clock[0] - start_time))
+        account = Account(budget, SimpleNamespace(used_time=lambda *_, **__: clock[0] - start_time))
         return StopConditions(tmp_path, stop, account, max_failed)
 
     return new

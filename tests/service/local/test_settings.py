@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused(folder, options, key):
 
 
 def test_s3_needs_its_package_and_a_password_that_is_not_written_down_is_asked_for(folder, monkeypatch):
-    public = resolve_settings({"store": URL}, folder).public
+    public = resolve_settings({"store": URL}, folder).without_password
     assert public.store == URL.replace("s3cret", "***")
     with pytest.raises(UserError, match="not saved"):
         check_storage(resolve_settings({}, folder, public))

@@ -10,10 +10,10 @@ from builders import tiny_job
 from stored_runs import TAGS
 
 from mlcl.config import Goal, dump_job, load_job, load_space
-from mlcl.results.sweep_result import pareto, ranked
+from mlcl.results.sweep_result import pareto, rank_trials
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.arms import control_job, search_plans
-from mlcl.service.search.confirmation import confirmed_candidates, entrants, picked
+from mlcl.service.search.confirmation import confirmed_candidates, entrants, fix_neighbours
 from mlcl.service.search.plan_checks import plan_sweep
 from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -45,9 +45,9 @@ def entry(number, score=None, state=State.COMPLETE, values=None, job=None, setti
 
 def test_the_best_first_and_the_earliest_of_equals():
     trials = [entry(0, 0.1), entry(1, 0.5), entry(2, 0.9, State.PRUNED), entry(3, 0.5), entry(4, 0.0)]
-    assert [trial.number for trial in ranked(trials, "max")] == [1, 3, 0, 4]
-    assert [trial.number for trial in ranked(trials, "min")] == [4, 0, 1, 3]
-    assert ranked([entry(0, state=State.FAILED), entry(1, 0.3, State.STOPPED)], "max") == []
+    assert [trial.number for trial in rank_trials(trials, "max")] == [1, 3, 0, 4]
+    assert [trial.number for trial in rank_trials(trials, "min")] == [4, 0, 1, 3]
+    assert rank_trials([entry(0, state=State.FAILED), entry(1, 0.3, State.STOPPED)], "max") == []
 
 
 def test_the_front_has_what_no_other_beats():
@@ -113,7 +113,7 @@ def test_at_most_a_third_of_the_trials_race(plan):
     assert [candidate.name for candidate in candidates] == ["as written", "trial 9", "trial 8", "trial 7"]
     assert [candidate.trial for candidate in candidates] == ["", "trial 9", "trial 8", "trial 7"]
     assert {candidate.key.partition("-")[0] for candidate in candidates} == {"race"}
-    assert picked(candidates[1], {}).key.startswith("confirm-")
+    assert fix_neighbours(candidates[1], {}).key.startswith("confirm-")
 
 
 def test_repeats_of_a_trial_of_another_search_count_once(plan):

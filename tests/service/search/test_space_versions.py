@@ -68,7 +68,7 @@ def test_the_best_so_far_of_the_sweeps_run_goes_on_over_spaces(world, job):
     points = world.everything()["logs"]["SWEEP"]["points"]
     steps = [int(point.split()[1]) for point in points if point.startswith("sweep/best ")]
     assert steps == [1, 2, 3, 4, 5, 6]
-    best = max(trial.score for trial in world.ledger.counted())
+    best = max(trial.score for trial in world.ledger.counted_trials())
     assert points["sweep/best 6"] == best
     assert points["score 6"] == best
 
@@ -100,7 +100,7 @@ def test_each_search_begins_with_the_trials_of_the_other_sweeps_search_with_its_
     )
     for plan in plans:
         world.run(plan)
-    before, after = (Ledger(RunFolders(world.home, "sweeps").named(plan.name).path) for plan in plans)
+    before, after = (Ledger(RunFolders(world.home, "sweeps").find_named(plan.name).path) for plan in plans)
     searches = [
         (other_scope, own_scope)
         for other_scope, own_scope in zip(before.searches, after.searches, strict=True)
@@ -120,7 +120,7 @@ def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
     second_report = world.run(world.plan(other_job, WIDE, trials=1, name="two"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="one"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="two"))
-    ledger = Ledger(RunFolders(world.home, "sweeps").named("three").path)
+    ledger = Ledger(RunFolders(world.home, "sweeps").find_named("three").path)
     assert ledger.versions()[-1].warm == (first_report.id, second_report.id)
     assert len(ledger.versions()[-1].kept) == 3
 
@@ -175,6 +175,6 @@ def test_a_score_of_other_neighbours_is_no_score_of_these(world, tiny, metric, k
     job_k1, job_k3 = (tiny_job(tiny, f"evaluation.metric={metric}", f"evaluation.knn.k={k}") for k in (1, 3))
     world.run(world.plan(job_k1, WIDE, trials=2, name="before"))
     world.run(world.plan(job_k3, WIDE, trials=1, warm_start="before"))
-    (version,) = Ledger(RunFolders(world.home, "sweeps").named("sweep").path).versions()
+    (version,) = Ledger(RunFolders(world.home, "sweeps").find_named("sweep").path).versions()
     assert len(version.kept) == kept
     assert set(version.dropped.values()) <= {"was scored over other k, lambda or temperatures"}

@@ -188,19 +188,19 @@ def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeyp
 def test_a_budget_that_was_enough_is_no_reason_to_say_budget(world, job, monkeypatch):
     plan = world.plan(job, PLAIN, trials=2, budget=parse_budget("2cpu-s"))
     world.run(plan)
-    monkeypatch.setattr(Account, "over", lambda _account: True)
+    monkeypatch.setattr(Account, "is_used_up", lambda _account: True)
     assert world.run(plan).state is State.COMPLETE
 
 
 def test_what_a_budget_interrupts_says_budget_everywhere(world, job, monkeypatch):
-    monkeypatch.setattr(Account, "over", lambda _account: len(world.formula.trained) >= 6)
+    monkeypatch.setattr(Account, "is_used_up", lambda _account: len(world.formula.trained) >= 6)
     plan = world.plan(job, PLAIN, trials=4, budget=parse_budget("1cpu-h"))
     assert world.run(plan).state is State.BUDGET
     assert states(world) == [State.COMPLETE, State.BUDGET]
     assert log_of(world, "trial-0001")["end"] == ["BUDGET", "the budget is used up"]
     assert world.study.trials[1].state is TrialState.WAITING
     assert world.study.trials[1].user_attrs["state"] == "BUDGET"
-    monkeypatch.setattr(Account, "over", lambda _account: False)
+    monkeypatch.setattr(Account, "is_used_up", lambda _account: False)
     assert world.run(plan).state is State.COMPLETE
     assert world.study.trials[1].user_attrs["reason"] == ""
 
@@ -784,7 +784,7 @@ def test_a_sweep_that_was_deleted_in_mlflow_says_the_way_back(databases_of, tmp_
     for command_of in (
         lambda: world.run(world.plan(job, PLAIN, trials=2)),
         lambda: Runs(Tracker(world.home)).require_group("sweep"),
-        lambda: Runs.quickly(world.home).require_group(report.id),
+        lambda: Runs.open_quickly(world.home).require_group(report.id),
         lambda: find_settings(Runs(Tracker(world.home)), ["sweep"]),
         lambda: model_run(Runs(Tracker(world.home)), "sweep"),
     ):

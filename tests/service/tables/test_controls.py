@@ -42,7 +42,7 @@ def rows(change, row="Warm"):
 
 
 def searched(report, scope):
-    return Ledger(report.folder).counted(scope)
+    return Ledger(report.folder).counted_trials(scope)
 
 
 def best(trials):

@@ -206,20 +206,20 @@ def test_what_is_here_is_not_copied_again_and_nothing_changes(world):
 
 def test_an_imported_sweep_with_the_name_of_another_one_is_said(tmp_path):
     def sweep(home, state):
-        return recorded(RunFolders(tmp_path / home, "sweeps").new(), state, name="s").path.name
+        return recorded(RunFolders(tmp_path / home, "sweeps").new_folder(), state, name="s").path.name
 
     their_id, our_id, notes = sweep("theirs", State.COMPLETE), sweep("ours", State.STOPPED), []
     import_home(tmp_path / "theirs", tmp_path / "ours", notes.append)
     assert notes == [f"sweep s: its name now means the copy; yours is {our_id}"]
-    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == their_id
+    assert RunFolders(tmp_path / "ours", "sweeps").find_named("s").path.name == their_id
     (tmp_path / "ours" / DATABASE).write_bytes((tmp_path / "ours" / BACKUP).read_bytes())
-    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == their_id
+    assert RunFolders(tmp_path / "ours", "sweeps").find_named("s").path.name == their_id
 
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_run_that_was_completed_in_a_copy_of_the_home_is_copied_back(tmp_path, changed):
     our_home, their_home, notes = tmp_path / "ours", tmp_path / "theirs", []
-    run = recorded(RunFolders(our_home).new(), State.STOPPED)
+    run = recorded(RunFolders(our_home).new_folder(), State.STOPPED)
     id = run.path.name
     log_options = {"uri": "uri", "experiment": "exp", "name": id, "owner": id, "params": {}, "tags": {}}
     RunLog.start(our_home, id, **log_options).set_state(State.STOPPED)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcl.config.table.schema import RankTests
-from mlcl.results.cell_result import CellResult, FigureResult, scaled
+from mlcl.results.cell_result import CellResult, FigureResult, scale_metric
 from mlcl.results.documents import document
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import ranked_figures
@@ -80,7 +80,7 @@ def test_a_verdict_is_about_the_mean_and_holds_at_the_edge(values, printed, tole
      (float("inf"), "share", None)],
 )  # fmt: skip
 def test_metrics_come_in_the_tables_unit_if_they_are_numbers(value, unit, scale):
-    assert scaled(value, unit) == scale
+    assert scale_metric(value, unit) == scale
 
 
 @pytest.mark.parametrize(

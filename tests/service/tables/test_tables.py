@@ -297,7 +297,7 @@ def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, mon
         record = RunFolder(tables.home / "runs" / task.key).record
         recover(tables.home)
         assert tables.states() == ["RUNNING"]
-        assert RunFolders(tables.home).unfinished(record.job_hash, record.fingerprint) is None
+        assert RunFolders(tables.home).find_unfinished(record.job_hash, record.fingerprint) is None
         callbacks.begin(task.key)
         callbacks.end(task.key, {"ended": State.COMPLETE})
         in_process(callbacks, **options)
@@ -327,11 +327,11 @@ def test_a_log_that_mlflow_refused_or_of_another_store_is_begun_anew(tables, mon
         Cursor(undeliverable="no").write(log_folder(tables.home, id))
     assert tables.run(tables.plan()).state is State.COMPLETE
     assert {path.name for path in (tables.home / "logs").iterdir()} - logs == {f"{first_report.id}-2"}
-    tracker = SimpleNamespace(uri="elsewhere", safe=str, open_experiment=lambda *_, **__: None)
+    tracker = SimpleNamespace(uri="elsewhere", hide_password=str, open_experiment=lambda *_, **__: None)
     monkeypatch.setattr(command, "Tracker", lambda _home: tracker)
     second_report = tables.run(tables.plan())
     assert (second_report.id, second_report.cells) == (first_report.id, first_report.cells)
-    record = RunFolders(tables.home, "tables").named("table").record
+    record = RunFolders(tables.home, "tables").find_named("table").record
     assert (record.log, record.tracking_uri) == (f"{first_report.id}-3", "elsewhere")
     assert len(tables.trained()) == 4
 
@@ -387,7 +387,7 @@ def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_lef
         plan_table(tables.plan({**tree, "rows": rows, "models": False}), tables.home)
     tables.run(tables.plan({**tree, "rows": {"jobs": {}}, "models": False}, name="before"))
     assert len(tables.trained()) == 1
-    assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing() == []
+    assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing_runs() == []
     trainings = plan_table(tables.plan({**tree, "rows": rows}), tables.home)["trainings"]
     assert (trainings["missing"], sum(kind["trainings"] for kind in trainings["kinds"])) == (1, 1)
     for _ in range(2):  # the second command finds the embeddings
