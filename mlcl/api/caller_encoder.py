@@ -142,7 +142,7 @@ def caller_encoder_of(
             reads=input_kind,
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
             tokenizer=None if input_kind != "text" or batches else "file" if words else "words",
-            python=PYTHON if identity.own else None,
+            python=PYTHON if identity.own_code else None,
             pickled=_quote_lines(payload),
             collate=f"\n    collate=(\n{_quote_lines(batches)}\n    )," if batches else "",
         )
@@ -163,7 +163,7 @@ def modality_of(job: JobConfig) -> Reads:
 
 def _caller_modules(identity: Identity) -> list[ModuleType]:
     """Returns the modules of the caller's own classes and functions, which pickles hold by value."""
-    names = {code.__name__ if isinstance(code, ModuleType) else code.__module__ for code in identity.own}
+    names = {code.__name__ if isinstance(code, ModuleType) else code.__module__ for code in identity.own_code}
     return [sys.modules[name] for name in names - {"__main__"} if name in sys.modules]
 
 
@@ -255,8 +255,8 @@ def _strip_weights(module: Any) -> tuple[Any, bytes]:
 
 def _requirements_note(name: str, identity: Identity, weights: str | None) -> str:
     """Returns a line on what a machine needs to run jobs with the encoder or to open their models."""
-    classes = [code.__qualname__ for code in identity.own if isinstance(code, type)]
-    names = classes or [code.__qualname__ for code in identity.own if isinstance(code, FunctionType)]
+    classes = [code.__qualname__ for code in identity.own_code if isinstance(code, type)]
+    names = classes or [code.__qualname__ for code in identity.own_code if isinstance(code, FunctionType)]
     parts = []
     if names:
         suffix = ", ..." if len(names) > NAMED else ""

@@ -84,20 +84,24 @@ class EndedJob:
         )
 
 
-def cluster_of(on: Any) -> ReadCluster:
-    """Reads the cluster file of the argument `on`. Raises UserError, which names the argument."""
-    if not isinstance(on, (str, Path)) or not str(on).strip():
-        value = repr(on) if isinstance(on, str) else type(on).__name__  # a mapping may have a secret
+def cluster_of(cluster_file: Any) -> ReadCluster:
+    """Reads the cluster file of the argument `cluster_file`. Raises UserError, which names the argument."""
+    if not isinstance(cluster_file, (str, Path)) or not str(cluster_file).strip():
+        value = (
+            repr(cluster_file) if isinstance(cluster_file, str) else type(cluster_file).__name__
+        )  # a mapping may have a secret
         raise UserError("no cluster file", key="on", found=value, allowed=CLUSTER_FILE)
     try:
-        return load_cluster(Path(on)), Path(on)
+        return load_cluster(Path(cluster_file)), Path(cluster_file)
     except UserError as error:
         missing = {"found": "nothing", "allowed": CLUSTER_FILE}
         defaults = {key: default for key, default in missing.items() if getattr(error, key) is None}
-        raise error.with_fields(file=f"on={on}", **defaults) from None
+        raise error.with_fields(file=f"on={cluster_file}", **defaults) from None
 
 
-def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> Answer:
+def submit_sweep(
+    cluster: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
+) -> Answer:
     """Submits a sweep, follows it to its end, and returns its answer.
 
     Raises UserError before anything is submitted or if the cluster refuses the command, MachineError if the
@@ -106,16 +110,18 @@ def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Call
     from mlcl.api.answer import Answer
     from mlcl.results.documents import read_sweep
 
-    job, store = _submit_and_follow(on, command, home, say)
+    job, store = _submit_and_follow(cluster, command, home, say)
     return Answer(read_sweep(*_find_run(job, store, SWEEP)), store.home, store.uri)
 
 
-def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> RunReport:
+def submit_run(
+    cluster: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
+) -> RunReport:
     """Submits a run and follows it as `submit_sweep`. The folder in the returned report is on the cluster."""
     from mlcl.service.run_job import RunReport
     from mlcl.store import RunFolders
 
-    job, store = _submit_and_follow(on, command, home, say)
+    job, store = _submit_and_follow(cluster, command, home, say)
     runs, run = _find_run(job, store, PLAIN)
     tags, state = run.data.tags, State(run.data.tags[Tag.STATE])
     id = tags[Tag.ID]
@@ -139,7 +145,9 @@ def _submit_and_follow(
     needed_files = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
     store = ClusterResults.of(cluster, file, home)
     words = with_share(command.words, cluster.trial)
-    id = submit_once(client, words, home=home, needed=needed_files, files=command.files, fresh=command.fresh)
+    id = submit_once(
+        client, words, home=home, required_files=needed_files, files=command.files, fresh=command.fresh
+    )
     flag = f"--cluster {shlex.quote(str(file))}"
     say(f"{id}: mlcl logs -f {id} {flag}   mlcl status {id} {flag}   mlcl stop {id} {flag}")
     lines = []

@@ -104,12 +104,12 @@ def _to_plain_source(source: JobSource) -> str | Path | Mapping[str, Any]:
     return tree
 
 
-def baseline_files(given: Sequence[str | Path] | None) -> Sequence[str | Path]:
+def baseline_files(baselines: Sequence[str | Path] | None) -> Sequence[str | Path]:
     """Returns the job files of the option `baselines`, none for None. Raises UserError for a single name."""
-    if isinstance(given, (str, Path, bool)):
+    if isinstance(baselines, (str, Path, bool)):
         allowed = "a list of job files; fitted=False leaves out the baselines of scikit-learn"
-        raise UserError("no list", key="baselines", found=given, allowed=allowed)
-    return given or ()
+        raise UserError("no list", key="baselines", found=baselines, allowed=allowed)
+    return baselines or ()
 
 
 def check_name(name: Any, key: str) -> None:

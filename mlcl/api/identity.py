@@ -54,7 +54,7 @@ class Identity:
         return sorted(names - {*sys.stdlib_module_names, *ALWAYS})
 
     @property
-    def own(self) -> list[Code]:
+    def own_code(self) -> list[Code]:
         """The classes, functions and modules that are not from an installed package."""
         return [code for code in self.code if not is_imported(_module_name(code))]
 

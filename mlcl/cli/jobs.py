@@ -106,7 +106,7 @@ def submit(
     if dry_run:
         print_tree(_submission_plan(client.cluster, words, needed_files), as_json=json)
         return
-    name = submit_job(client, words, home=home, needed=needed_files, id=id)
+    name = submit_job(client, words, home=home, required_files=needed_files, id=id)
     if check:
         _follow(client, name)
     answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
@@ -247,12 +247,12 @@ def _follow(client: JobsClient, id: str) -> None:
     raise typer.Exit(EXIT_OF.get(view.state, Exit.DONE))
 
 
-def client_of(given: Path | None, home: Path) -> JobsClient:
+def client_of(cluster_file: Path | None, home: Path) -> JobsClient:
     """Returns a client of the given cluster or of the local service. Raises UserError if there is neither."""
     from mlcl.service.jobs import JobsClient
 
-    file = given or home / SERVICE
-    if given is None and not file.is_file():
+    file = cluster_file or home / SERVICE
+    if cluster_file is None and not file.is_file():
         allowed = "--cluster FILE, or `mlcl up` for one on this machine"
         raise UserError("no cluster is named", key="--cluster", found="none", allowed=allowed)
     return JobsClient(load_cluster(file), file)

@@ -99,10 +99,10 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "import": (upkeep.import_home, "mlcl import other-machine/outputs"),
     },
     PARTS: {
-        "losses": (plugins.listing("losses"), "mlcl losses himulcone"),
-        "metrics": (plugins.listing("metrics"), "mlcl metrics"),
-        "encoders": (plugins.listing("encoders"), "mlcl encoders transformer"),
-        "baselines": (plugins.listing("baselines"), "mlcl baselines"),
+        "losses": (plugins.listing_command("losses"), "mlcl losses himulcone"),
+        "metrics": (plugins.listing_command("metrics"), "mlcl metrics"),
+        "encoders": (plugins.listing_command("encoders"), "mlcl encoders transformer"),
+        "baselines": (plugins.listing_command("baselines"), "mlcl baselines"),
     },
 }
 """The groups of `mlcl --help`, with the function and an example of each command."""

@@ -24,7 +24,9 @@ def local_names(incomplete: str) -> list[str]:
     """Completes the name of a sweep or table of the home."""
     folders = [RunFolders(home_in_shell(), kind) for kind in ("sweeps", "tables")]
     try:
-        return beginning(incomplete, (record.name for folder in folders for _, record in folder.records()))
+        return match_beginning(
+            incomplete, (record.name for folder in folders for _, record in folder.records())
+        )
     except UserError:
         return []
 
@@ -39,7 +41,7 @@ def job_keys(context: typer.Context, incomplete: str) -> list[str]:
             job = load_job(Path(str(context.params.get("job"))), [])
     except UserError:
         return []
-    return beginning(incomplete, (f"{key}=" for key in flatten(dump_job(job))))
+    return match_beginning(incomplete, (f"{key}=" for key in flatten(dump_job(job))))
 
 
 def metric_names(incomplete: str) -> list[str]:
@@ -47,7 +49,9 @@ def metric_names(incomplete: str) -> list[str]:
     from mlcl.plugins import registry
 
     names = list(registry("metrics"))
-    return beginning(incomplete, names + [f"{split}/{name}" for split in ("val", "test") for name in names])
+    return match_beginning(
+        incomplete, names + [f"{split}/{name}" for split in ("val", "test") for name in names]
+    )
 
 
 def home_in_shell() -> Path:
@@ -55,7 +59,7 @@ def home_in_shell() -> Path:
     return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME)).expanduser()
 
 
-def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
+def match_beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
     """Returns the candidates that begin with the typed text, sorted and without duplicates."""
     return sorted({candidate for candidate in candidates if candidate.startswith(incomplete)})
 

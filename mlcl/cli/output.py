@@ -83,7 +83,7 @@ EXIT_OF = {
 """The exit status of a command, keyed by the final state of its run, sweep or job on a cluster."""
 
 
-def again(*more: str) -> str:
+def continue_text(*more: str) -> str:
     """Returns text on how to continue this command with options `more`; in a job, `mlcl resume ID`."""
     id = submitted_id()
     words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
@@ -113,11 +113,11 @@ def finish(report: Report, name: str, home: Path, complete: str = "", *, failed:
             errors.print(complete, style="red" if failed else None, markup=False)
         raise typer.Exit(Exit.FAILED if failed else Exit.DONE)
     if report.state == "STOPPED" and report.reason:  # by a full disk, and not by the user
-        raise typer.Exit(fail(f"{report.reason}; {again()} goes on with {name}"))
+        raise typer.Exit(fail(f"{report.reason}; {continue_text()} goes on with {name}"))
     if report.state == "STOPPED":
-        say(f"stopped; {again()} goes on with {name}")
+        say(f"stopped; {continue_text()} goes on with {name}")
     elif report.state == "BUDGET":
-        say(f"{report.reason}; {again('--budget MORE')} goes on with {name}")
+        say(f"{report.reason}; {continue_text('--budget MORE')} goes on with {name}")
     else:
         fail(report.reason)
     raise typer.Exit(EXIT_OF[report.state])

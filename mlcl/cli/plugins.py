@@ -25,7 +25,7 @@ LISTS = {
 """The help texts of the commands that list plugins, keyed by the kind of plugin."""
 
 
-def listing(plural: str) -> Callable[..., None]:
+def listing_command(plural: str) -> Callable[..., None]:
     """Returns the command that lists the plugins of a kind, or shows one in full."""
 
     def command(name: Name = None, json: Json = False) -> None:

@@ -14,7 +14,15 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from mlcl.cli.jobs import SERVICE, ClusterFile, client_of, job_tree, jobs_table, known_jobs
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, beginning, check_writable, home_in_shell, local_names
+from mlcl.cli.options import (
+    DEFAULT_HOME,
+    Home,
+    Json,
+    check_writable,
+    home_in_shell,
+    local_names,
+    match_beginning,
+)
 from mlcl.cli.output import fitted_table, metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError, did_you_mean
 from mlcl.files import bytes_on_disk
@@ -253,7 +261,7 @@ def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
         trials = local_sweep(local_run(home_in_shell(), str(context.params.get("sweep"))).folder).trials
     except (UserError, OSError):
         return []
-    return beginning(incomplete, (key for trial in trials for key in flatten(trial.settings)))
+    return match_beginning(incomplete, (key for trial in trials for key in flatten(trial.settings)))
 
 
 def _folder_kind(folder: RunFolder) -> str:

@@ -43,7 +43,7 @@ def up(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Start the local service, a Ray head and an MLflow server for this machine. Running servers are kept."""
-    from mlcl.service.local.service import up as start_service
+    from mlcl.service.local.service import start_service
 
     ports = {"ray_port": ray_port, "dashboard_port": dashboard_port, "mlflow_port": mlflow_port}
     options = {**ports, "store": store, "artifacts": artifacts}
@@ -65,7 +65,7 @@ def down(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Stop the local service. Databases, passwords and logs are kept."""
-    from mlcl.service.local.service import down as end_service
+    from mlcl.service.local.service import end_service
 
     result = end_service(home, force=force)
     names = " and ".join(TITLES[name] for name in result.servers)

@@ -23,7 +23,7 @@ from mlcl.cli.options import (
     StrictCode,
     check_control,
 )
-from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, tell
+from mlcl.cli.output import EXIT_OF, continue_text, errors, finish, print_job, print_json, print_tree, tell
 from mlcl.config import load_job, load_space, parse_override, parse_setting
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
         typer.echo(f"{name}: {link}")
     most_tried = max((sum(search.tried for search in arm.searches) for arm in report.arms), default=0)
     more = f"--trials {2 * max(plan.trials, most_tried)}"
-    hint, note = f"{again(more)} grows", "every setting of the space has been tried"
+    hint, note = f"{continue_text(more)} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
         search_trials = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # trials of each search
         exhausted = plan.points is not None and plan.points <= search_trials

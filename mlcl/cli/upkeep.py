@@ -71,24 +71,30 @@ def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: H
     remove([*cache_entries(home), *checkpoints], dry_run=dry_run, ask=not yes, as_json=json)
 
 
-def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
+def remove(cache_entries: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
     """Lists cache entries and, without `dry_run`, removes them. `ask` asks for confirmation on a terminal."""
     from mlcl.data.cache_entries import remove_entry
 
     if not as_json:
-        for entry in found:
+        for entry in cache_entries:
             typer.echo(
                 escape_unprintable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip())
             )
-        must_ask = ask and found and not dry_run and sys.stdin.isatty()
-        if must_ask and answer_to(f"remove {_format_size(found)}? [y/N]").lower() not in ("y", "yes"):
+        must_ask = ask and cache_entries and not dry_run and sys.stdin.isatty()
+        if must_ask and answer_to(f"remove {_format_size(cache_entries)}? [y/N]").lower() not in ("y", "yes"):
             return
-    removed_entries = [entry for entry in found if dry_run or remove_entry(entry)]
+    removed_entries = [entry for entry in cache_entries if dry_run or remove_entry(entry)]
     if as_json:
-        trees = [asdict(entry) | {"removed": not dry_run and entry in removed_entries} for entry in found]
+        trees = [
+            asdict(entry) | {"removed": not dry_run and entry in removed_entries} for entry in cache_entries
+        ]
         print_json({"bytes": sum(entry.bytes for entry in removed_entries), "entries": trees})
         return
-    note = f"; {len(found) - len(removed_entries)} in use: kept" if len(removed_entries) < len(found) else ""
+    note = (
+        f"; {len(cache_entries) - len(removed_entries)} in use: kept"
+        if len(removed_entries) < len(cache_entries)
+        else ""
+    )
     typer.echo(f"{'would remove' if dry_run else 'removed'} {_format_size(removed_entries)}{note}")
 
 

@@ -73,14 +73,14 @@ def _earlier_files(page: Path) -> set[str]:
     return {PAGE, MARKDOWN, PICTURES} | files
 
 
-def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
+def write_report(document: Document, folder: Path, link: Callable[[str], str], creation_time: str) -> None:
     """Replaces `folder`, which `report_folder` has checked, by the report; restores it if that fails.
 
-    `link` gives the URL of a run, `made` is the time that the page shows.
+    `link` gives the URL of a run, the page shows `creation_time`.
     """
     with scratch_beside(folder) as scratch:
         new, old = scratch / "new", scratch / "old"
-        _write(document, new, link, made)
+        _write(document, new, link, creation_time)
         with suppress(FileNotFoundError):
             folder.rename(old)
         try:
@@ -102,10 +102,12 @@ def _write(document: Document, folder: Path, link: Callable[[str], str], made: s
         plot.table.to_csv(pictures / f"{plot.name}.csv", index=False)
 
 
-def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
+def as_html(
+    document: Document, images: Mapping[str, str], link: Callable[[str], str], creation_time: str
+) -> str:
     """Returns the document as an HTML page.
 
-    `images` has its plots as SVG, keyed by name; `link` gives the URL of a run; `made` is the time to show.
+    `images` has its plots as SVG, keyed by name; `link` gives the URL of a run; `creation_time` is shown.
     All text is escaped, because names come from job files and data sets.
     """
     environment = Environment(
@@ -115,7 +117,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
     return template.render(
         document=document,
         link=link,
-        made=made,
+        made=creation_time,
         version=metadata.version("mlcl"),
         generator=GENERATOR,
         most_rows=MOST_ROWS,

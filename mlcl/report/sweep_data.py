@@ -57,34 +57,34 @@ class SweepData:
         )
 
     @property
-    def pruned_by(self) -> str:
+    def pruning_metric(self) -> str:
         """The metric that prunes trials; never one with post-hoc keys, which are chosen after a training."""
         return self.space.metric
 
     @property
-    def answered(self) -> tuple[str, ...]:
+    def chosen_keys(self) -> tuple[str, ...]:
         """The post-hoc keys that each trial chose for itself."""
         return tuple(key for key in self.result.free if key in self.search)
 
     @property
-    def complete(self) -> pd.DataFrame:
+    def complete_trials(self) -> pd.DataFrame:
         """The complete search trials with a score."""
         trials = self.search[self.search["state"] == State.COMPLETE]
         return trials[trials["score"].notna()]
 
     @property
-    def best_first(self) -> pd.DataFrame:
+    def ranked_trials(self) -> pd.DataFrame:
         """The complete search trials ordered by score, best first; among equal scores the earliest first."""
         ascending = [self.result.mode == "min", True]
-        return self.complete.sort_values(["score", "number"], ascending=ascending, kind="stable")
+        return self.complete_trials.sort_values(["score", "number"], ascending=ascending, kind="stable")
 
     @property
     def best(self) -> pd.Series | None:
         """The row of the best search trial; None if no trial is complete."""
-        return None if self.complete.empty else self.best_first.iloc[0]
+        return None if self.complete_trials.empty else self.ranked_trials.iloc[0]
 
     @property
-    def confirmed(self) -> dict[str, str]:
+    def confirmed_names(self) -> dict[str, str]:
         """The names of the confirmed settings with a trial's job or label, keyed by the trial's label."""
         trials, settings = self.result.trials, self.result.settings
         names = {key: setting.name for setting in settings for key in (setting.job_hash, setting.trial)}
@@ -99,7 +99,7 @@ class SweepData:
         """
         trainings = self.confirmation[self.confirmation["state"] == State.COMPLETE]
         if trainings.empty:
-            trainings = self.best_first.head(1)
+            trainings = self.ranked_trials.head(1)
         trainings = trainings[trainings["run_id"].notna()]
         return {str(name): list(runs["run_id"]) for name, runs in trainings.groupby("setting", sort=False)}
 
@@ -121,7 +121,7 @@ def setting_to_use(data: SweepData) -> str | None:
     if data.best is None:
         return None
     label, confirmation = str(data.best["setting"]), data.confirmation
-    name = data.confirmed.get(label, label)
+    name = data.confirmed_names.get(label, label)
     is_complete = (confirmation["setting"] == name) & (confirmation["state"] == State.COMPLETE)
     return name if is_complete.any() else label
 
@@ -158,7 +158,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     runs = seeds if len(seeds) else trials
     values = {key: runs[key].iloc[0] for key in data.varied if key in runs and pd.notna(runs[key].iloc[0])}
     raced = data.result.raced_neighbours  # a race chooses once for all seeds
-    posthoc = [key for key in (POSTHOC if raced else data.answered) if key in runs]
+    posthoc = [key for key in (POSTHOC if raced else data.chosen_keys) if key in runs]
     choices = Counter(runs[posthoc].dropna().itertuples(index=False, name=None)) if posthoc else Counter()
     if knn and not raced:
         values["neighbours"] = knn

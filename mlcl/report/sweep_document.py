@@ -98,7 +98,7 @@ def _front_blocks(data: SweepData) -> list[Block]:
 
 def _name_blocks(data: SweepData, best: pd.Series) -> list[Block]:
     """Returns a sentence if the best trial was confirmed under another name or not at all, else nothing."""
-    name = data.confirmed.get(best["setting"])
+    name = data.confirmed_names.get(best["setting"])
     if name is None:
         return [f"{best['setting']} was not trained on fresh seeds."]
     if name != best["setting"]:
@@ -112,7 +112,9 @@ def _shrinkage_blocks(data: SweepData) -> list[Block]:
     rows = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
         return []
-    mean, _ = mean_and_spread(rows[rows["setting"] == data.confirmed.get(best["setting"])], data.result.score)
+    mean, _ = mean_and_spread(
+        rows[rows["setting"] == data.confirmed_names.get(best["setting"])], data.result.score
+    )
     if mean.value is None:
         return []
     change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
@@ -173,16 +175,16 @@ def _search_blocks(data: SweepData) -> tuple[Block, ...]:
     sentence = f"{format_count(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
         sentence += f" {len(data.dropped)} more do not fit the latest space, and are left out."
-    suffix = "" if data.pruned_by == data.result.score else f" by {data.pruned_by}"
+    suffix = "" if data.pruning_metric == data.result.score else f" by {data.pruning_metric}"
     goals = [goal.metric for goal in data.result.goals if goal.metric != data.result.score]
-    columns = (data.result.score, goals, (*data.varied, *data.answered))
+    columns = (data.result.score, goals, (*data.varied, *data.chosen_keys))
     better = "highest" if data.result.mode == "max" else "lowest"
-    best_row = data.best_first.head(1)
+    best_row = data.ranked_trials.head(1)
     return (
         sentence,
         *(f"{name} has the {better} {data.result.score}. {FLATTERS}" for name in best_row["setting"]),
         f"Each was trained on one and the same seed. A pruned one's score is of its last validation{suffix}.",
-        trials_table(data.best_first.head(TOP), *columns),
+        trials_table(data.ranked_trials.head(TOP), *columns),
         *(f"{line}." for arm in data.result.arms for line in arm.stops),
         *_race_blocks(data),
         _all_trials(data, columns),
@@ -195,7 +197,7 @@ def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]
     if len(data.search) <= MOST:
         return Details("All trials", (trials_table(data.search, *columns),))
     sentence = f"All {len(data.search):,} trials: mlcl.load({data.result.name!r}).frame."
-    return Details(f"The best {MOST:,}", (sentence, trials_table(data.best_first.head(MOST), *columns)))
+    return Details(f"The best {MOST:,}", (sentence, trials_table(data.ranked_trials.head(MOST), *columns)))
 
 
 def _failure_blocks(runs: pd.DataFrame) -> list[Block]:

@@ -22,38 +22,38 @@ MOST_KEYS = 6
 """The largest number of job keys that a note lists; `--json` lists all of them."""
 
 
-def as_markdown(found: Comparison) -> str:
+def as_markdown(comparison: Comparison) -> str:
     """Returns the comparison's title, table and notes as Markdown."""
-    rows = [[markup.markdown(cell) for cell in cells] for cells in grid(found)]
+    rows = [[markup.markdown(cell) for cell in cells] for cells in grid(comparison)]
     table = markup.markdown_table(HEADS, rows, LEFT)
-    remarks = [markup.markdown(note) for note in notes(found)]
-    return "\n\n".join([f"**{markup.markdown(title(found))}**", table, *remarks])
+    remarks = [markup.markdown(note) for note in notes(comparison)]
+    return "\n\n".join([f"**{markup.markdown(title(comparison))}**", table, *remarks])
 
 
-def as_latex(found: Comparison) -> str:
+def as_latex(comparison: Comparison) -> str:
     """Returns the comparison as a LaTeX table for booktabs, with the notes in its caption."""
-    rows = [[markup.latex(cell) for cell in cells] for cells in grid(found)]
-    caption = markup.latex(" ".join([title(found) + ".", *notes(found)]))
+    rows = [[markup.latex(cell) for cell in cells] for cells in grid(comparison)]
+    caption = markup.latex(" ".join([title(comparison) + ".", *notes(comparison)]))
     return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
 
 
-def as_dict(found: Comparison) -> dict[str, Any]:
+def as_dict(comparison: Comparison) -> dict[str, Any]:
     """Returns the comparison as a dict for JSON, with all numbers and the id of every run."""
     return {
-        "metric": found.metric,
-        "mode": found.mode,
-        "reference": _setting_dict(found.reference, found.metric),
+        "metric": comparison.metric,
+        "mode": comparison.mode,
+        "reference": _setting_dict(comparison.reference, comparison.metric),
         "others": [
-            _setting_dict(row.setting, found.metric)
+            _setting_dict(row.setting, comparison.metric)
             | {"verdict": row.verdict.as_dict(), "unpaired_seeds": row.unpaired, "differs": row.differs}
-            for row in found.rows
+            for row in comparison.rows
         ],
-        "left_out": found.left_out,
-        "other_draws": found.other_draws,
+        "left_out": comparison.left_out,
+        "other_draws": comparison.other_draws,
     }
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """Returns the sentences below the table.
 
     For each setting: its verdict, the job keys in which it differs from the reference, and its unpaired
@@ -61,8 +61,8 @@ def notes(found: Comparison) -> list[str]:
     baselines, the picks of joined searches, and settings with several names.
     """
     lines = []
-    shared_rows = _tied_baselines(found)
-    for row in found.rows:
+    shared_rows = _tied_baselines(comparison)
+    for row in comparison.rows:
         if row not in shared_rows:
             lines.append(row.verdict.sentence)
         if row.differs and not row.setting.is_fitted:
@@ -74,17 +74,19 @@ def notes(found: Comparison) -> list[str]:
         names = _join_keys(tuple(row.setting.label for row in shared_rows if row.answer == answer))
         no_difference = answer == Conclusion.NO_DIFFERENCE
         claim = "make no difference to" if no_difference else f"are {answer} than"
-        lines.append(f"Fitted baselines that {claim} {found.reference.label}: {names}.")
-    settings = (found.reference, *(row.setting for row in found.rows))
+        lines.append(f"Fitted baselines that {claim} {comparison.reference.label}: {names}.")
+    settings = (comparison.reference, *(row.setting for row in comparison.rows))
     fitted_labels = tuple(setting.label for setting in settings if setting.is_fitted)
-    if fitted_labels and found.metric.startswith(NEIGHBOURS):
+    if fitted_labels and comparison.metric.startswith(NEIGHBOURS):
         lines.append(
             f"{_join_keys(fitted_labels)}: without neighbours, which a fitted baseline does not have."
         )
-    if found.left_out:
-        lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_join_keys(found.left_out)}.")
-    if found.other_draws:
-        names = _join_keys(found.other_draws, "; ")  # such as `control, search 2, as written`
+    if comparison.left_out:
+        lines.append(
+            f"Left out, for a fitted baseline has no {comparison.metric}: {_join_keys(comparison.left_out)}."
+        )
+    if comparison.other_draws:
+        names = _join_keys(comparison.other_draws, "; ")  # such as `control, search 2, as written`
         lines.append(f"Left out, for they are of other draws from the data: {names}.")
     lines += [f"{setting.label} found {'; '.join(setting.picks)}." for setting in settings if setting.picks]
     aliased_settings = (setting for setting in settings if len(setting.names) > 1)
@@ -110,15 +112,15 @@ def _join_keys(keys: tuple[str, ...], divider: str = ", ") -> str:
     return divider.join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
-def title(found: Comparison) -> str:
+def title(comparison: Comparison) -> str:
     """Returns the title of the table: the metric, the reference, and whether higher or lower is better."""
-    better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[found.mode]
-    return f"{found.metric} against {found.reference.label}{better}"
+    better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[comparison.mode]
+    return f"{comparison.metric} against {comparison.reference.label}{better}"
 
 
-def grid(found: Comparison) -> list[list[str]]:
+def grid(comparison: Comparison) -> list[list[str]]:
     """Returns the table as rows of text, the reference first, with the columns of `HEADS`."""
-    reference, metric = found.reference, found.metric
+    reference, metric = comparison.reference, comparison.metric
     reference_row = [
         reference.label,
         _format_seeds(reference),
@@ -128,7 +130,7 @@ def grid(found: Comparison) -> list[list[str]]:
         "",
         "reference",
     ]
-    return [reference_row, *(_row_cells(row, metric) for row in found.rows)]
+    return [reference_row, *(_row_cells(row, metric) for row in comparison.rows)]
 
 
 def _row_cells(row: ComparisonRow, metric: str) -> list[str]:

@@ -25,21 +25,21 @@ SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
 
 
 def check_command(
-    name: str, given: Mapping[str, Any], folder: Path, files: Mapping[str, str] | None = None
+    name: str, params: Mapping[str, Any], folder: Path, files: Mapping[str, str] | None = None
 ) -> list[Path]:
     """Checks the files of a command as `mlcl` would in `folder`, and returns those that must be uploaded.
 
-    `given` has the parameters of the command's function by name, and `files` the texts, by file name, of job
+    `params` has the parameters of the command's function by name, and `files` the texts, by file name, of job
     and space files that are uploaded but are not in the working directory. Raises UserError if the command
     cannot be submitted, or a file is wrong.
     """
     if name not in SUBMITTABLE:
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
     with chdir(folder):
-        command_files, jobs = _read_jobs(name, given, files or {})
+        command_files, jobs = _read_jobs(name, params, files or {})
         if name != "baseline":
-            cpus = 1 if given.get("cpus") is None else given["cpus"]
-            options = [given.get(option) for option in ("gpus", "parallel", "budget")]
+            cpus = 1 if params.get("cpus") is None else params["cpus"]
+            options = [params.get(option) for option in ("gpus", "parallel", "budget")]
             Resources.of(cpus, *options).check_shares(jobs)
         plugins = dict.fromkeys(
             plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None

@@ -263,7 +263,7 @@ class Transaction:
         self._write_row(number, {**self._read_row(number), **fields})
 
     def add_event(self, run: int, content: str, last_digest: str) -> str:
-        """Adds an event (JSON) after the one with digest `last_digest`; returns the digest of the new event."""
+        """Adds an event (JSON) after that with digest `last_digest`; returns the digest of the new one."""
         row = self._read_row(run)
         if row["last_event"] != last_digest:
             raise self._database._damage_error(f"run {run} has events that its command did not write")

@@ -33,8 +33,8 @@ def answers(tmp_path, monkeypatch):
         stand_in.force = force
         return DownResult(stand_in.started, 22)
 
-    monkeypatch.setattr(service, "up", up)
-    monkeypatch.setattr(service, "down", down)
+    monkeypatch.setattr(service, "start_service", up)
+    monkeypatch.setattr(service, "end_service", down)
     monkeypatch.setattr(service, "service_status", lambda home: stand_in.status)
     monkeypatch.setenv("MLCL_HOME", str(tmp_path))
     for name in ("MLCL_STORE", "MLCL_ARTIFACTS"):

@@ -101,7 +101,7 @@ def test_a_sweep_as_it_was_asked(store, searched):
     assert data.varied == tuple(f"{head}.{key}" for key in ("temperature", "weight") for head in heads)
     assert (data.best["setting"], data.best["score"]) == (report.best.label, report.best.score)
     assert [goal.metric for goal in data.result.goals] == [report.score]
-    assert data.confirmed[data.best["setting"]] in set(data.confirmation["setting"])
+    assert data.confirmed_names[data.best["setting"]] in set(data.confirmation["setting"])
     history = data.history(data.best["run_id"], "val/accuracy")
     assert [step for step, _ in history] == [10, 20, 30, 40]
 

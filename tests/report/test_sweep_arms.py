@@ -197,7 +197,9 @@ def test_the_best_trial_is_to_use_until_a_fresh_seed_is_complete():
         best = {"setting": "trial 0"}
         confirmed_labels = {"trial 0": "as written"}
         return setting_to_use(
-            SimpleNamespace(result=result, best=best, confirmed=confirmed_labels, confirmation=confirmation)
+            SimpleNamespace(
+                result=result, best=best, confirmed_names=confirmed_labels, confirmation=confirmation
+            )
         )
 
     assert named(State.FAILED) == "trial 0"

@@ -29,7 +29,7 @@ def confirmation_plots(data: SweepData) -> PlotCollection:
     """Draws the training curves of the confirmed settings, or of the best trial if there are none."""
     return build_plots(
         {
-            "learning": lambda: learning_plot(data.pruned_by, curve_runs(data), data.history),
+            "learning": lambda: learning_plot(data.pruning_metric, curve_runs(data), data.history),
             "temperatures": partial(temperature_plot, data),
             "positives": partial(positives_plot, data),
         }

@@ -57,7 +57,7 @@ def search_plots(data: SweepData) -> PlotCollection:
 def history_plot(data: SweepData) -> Plot:
     """Returns a plot of the score and the best score so far by trial. Raises PlotSkipped if none differ."""
     require_complete(data)
-    trials = data.complete.sort_values("number")
+    trials = data.complete_trials.sort_values("number")
     require_change(trials["score"])
     best = trials["score"].cummax() if data.result.mode == "max" else trials["score"].cummin()
     trial, labels = trials["number"].astype(float), trials["setting"]
@@ -82,8 +82,8 @@ def pareto_plots(data: SweepData) -> list[Plot]:
 def _pareto_plot(data: SweepData, name: str, x: str, y: str) -> Plot:
     front_labels = {trial.label for trial in data.result.front}
     columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.result.goals}}
-    table = data.complete[list(columns)].rename(columns=columns)
-    table["on the front"] = data.complete["setting"].isin(front_labels)
+    table = data.complete_trials[list(columns)].rename(columns=columns)
+    table["on the front"] = data.complete_trials["setting"].isin(front_labels)
     kinds = table["on the front"].map({False: "complete", True: "on the front"})
     points = table.assign(series=kinds).sort_values("series", kind="stable")
     modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.result.goals)
@@ -94,7 +94,7 @@ def _pareto_plot(data: SweepData, name: str, x: str, y: str) -> Plot:
 def response_plots(data: SweepData) -> list[Plot]:
     """Returns a plot of the score over each varied numeric key. Raises PlotSkipped where there is none."""
     require_complete(data)
-    columns = {key: data.complete[key] for key in data.varied}
+    columns = {key: data.complete_trials[key] for key in data.varied}
     keys = [
         key
         for key, column in columns.items()
@@ -126,7 +126,9 @@ def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
 
 def _plot_name(key: str) -> str:
     head = head_key(key, "temperature")
-    return f"tau_{head}" if head else "response_" + "".join(s if s.isalnum() else "-" for s in short(key))
+    return (
+        f"tau_{head}" if head else "response_" + "".join(s if s.isalnum() else "-" for s in shorten_key(key))
+    )
 
 
 def _key_axis(data: SweepData, key: str) -> Axis:
@@ -134,7 +136,7 @@ def _key_axis(data: SweepData, key: str) -> Axis:
     dimension = next(
         (p.domain.dimensions(key).get(key) for p in data.space.parameters if key in p.keys), None
     )
-    label = f"temperature of {head}" if head else short(key)
+    label = f"temperature of {head}" if head else shorten_key(key)
     return Axis(label, log=bool(head) or (dimension is not None and dimension.log))
 
 
@@ -192,7 +194,7 @@ def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
             marks.set(facecolor=face, edgecolor=edge, rasterized=len(rows) > style.MOST_SHAPES)
 
 
-def short(key: str) -> str:
+def shorten_key(key: str) -> str:
     """Returns the key without `objective.heads.` or `objective.`, such as `section.temperature`."""
     prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
     return key.removeprefix(prefix)
@@ -207,7 +209,7 @@ def head_key(key: str, option: str) -> str | None:
 
 def require_complete(data: SweepData) -> None:
     """Raises PlotSkipped where no trial is complete."""
-    if data.complete.empty:
+    if data.complete_trials.empty:
         raise PlotSkipped("no trial is complete")
 
 
@@ -220,17 +222,17 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     """
     values = pd.Series([[value for _, value in trial.intermediate] for trial in data.result.trials])
     pruned = data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
-    metric = data.pruned_by.removeprefix("knn/")
-    rows = [*data.complete.index, *pruned.index] if len(pruned) else []
+    metric = data.pruning_metric.removeprefix("knn/")
+    rows = [*data.complete_trials.index, *pruned.index] if len(pruned) else []
     stages: dict[str, pd.Series[float]] = {}
     for length in _spread_lengths({len(values[row]) for row in pruned.index} - {0}):
         scores = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
         epoch = length * data.job.evaluation.every
         title = f"{metric} at epoch {epoch}: {format_count(len(scores), 'trial')}"
         stages[title] = pd.Series(scores, dtype=float)
-    stages[f"{data.result.score} at the end: {format_count(len(data.complete), 'trial')}"] = data.complete[
-        "score"
-    ]
+    stages[f"{data.result.score} at the end: {format_count(len(data.complete_trials), 'trial')}"] = (
+        data.complete_trials["score"]
+    )
     return stages
 
 

@@ -136,13 +136,13 @@ def forecast(
     return {"rows": row_count(missing), "seconds": seconds_to_encode(missing, encoding_threads())}
 
 
-def forecast_text(found: Mapping[str, Any] | None) -> str:
+def forecast_text(encoding_forecast: Mapping[str, Any] | None) -> str:
     """Formats the result of `forecast` as a text."""
-    if found is None:
+    if encoding_forecast is None:
         return "by the first training that reads a frozen input"
-    if not found["rows"]:
+    if not encoding_forecast["rows"]:
         return "nothing to encode"
-    return f"{found['rows']:,} rows, about {duration(found['seconds'])}"
+    return f"{encoding_forecast['rows']:,} rows, about {duration(encoding_forecast['seconds'])}"
 
 
 def encode_for_run(work: Work, show: Show, stop: Callable[[], bool]) -> None:

@@ -56,31 +56,35 @@ class Cost:
     cpus: float = 0.0
     gpus: float = 0.0
 
-    def begin(self, at: float, cpus: float, gpus: float) -> None:
-        """Starts to count time from the timestamp `at` with these resources; ends a count that still runs."""
-        self.end(at)
-        self.began = self.seen = at
+    def begin(self, timestamp: float, cpus: float, gpus: float) -> None:
+        """Starts to count time from `timestamp` with these resources; ends a count that still runs."""
+        self.end(timestamp)
+        self.began = self.seen = timestamp
         self.cpus, self.gpus = cpus, gpus
 
-    def end(self, at: float) -> None:
-        """Adds the time from `began` to the timestamp `at` to the totals, if the training runs."""
-        self.seen = max(at, self.seen)
+    def end(self, timestamp: float) -> None:
+        """Adds the time from `began` to `timestamp` to the totals, if the training runs."""
+        self.seen = max(timestamp, self.seen)
         if self.began is None:
             return
-        seconds = max(0.0, at - self.began)
+        seconds = max(0.0, timestamp - self.began)
         self.seconds += seconds
         self.cpu_seconds += seconds * self.cpus
         self.gpu_seconds += seconds * self.gpus
         self.began = None
 
-    def used(self, unit: Unit = "clock", at: float | None = None) -> float:
-        """Returns the total in a unit; with a timestamp `at`, including the time from `began` to it."""
+    def used(self, unit: Unit = "clock", timestamp: float | None = None) -> float:
+        """Returns the total in a unit; with a `timestamp`, including the time from `began` to it."""
         total, share = {
             "clock": (self.seconds, 1.0),
             "cpu": (self.cpu_seconds, self.cpus),
             "gpu": (self.gpu_seconds, self.gpus),
         }[unit]
-        return total if at is None or self.began is None else total + max(0.0, at - self.began) * share
+        return (
+            total
+            if timestamp is None or self.began is None
+            else total + max(0.0, timestamp - self.began) * share
+        )
 
 
 @dataclass

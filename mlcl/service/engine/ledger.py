@@ -25,8 +25,8 @@ from mlcl.store import Database, RunFolder, State, read_event
 from mlcl.tracking.names import Tag
 
 
-def share(tree: Any, like: Any) -> Any:
-    """Returns a tree equal to `tree` that reuses the objects of `like` for equal parts at the same path.
+def share(tree: Any, template: Any) -> Any:
+    """Returns a tree equal to `tree` that reuses the objects of `template` for equal parts at the same path.
 
     Both are JSON trees, and neither may be changed afterwards. Parts are equal if `json.dumps` writes the
     same text for them: 1, 1.0 and True are three values, and the order of keys counts.
@@ -37,17 +37,17 @@ def share(tree: Any, like: Any) -> Any:
         >>> shared == second, shared["data"] is first["data"]
         (True, True)
     """
-    if type(tree) is not type(like):
+    if type(tree) is not type(template):
         return tree
     if isinstance(tree, dict):
-        tree = {key: share(value, like.get(key)) for key, value in tree.items()}
-        same = list(tree) == list(like) and all(tree[key] is like[key] for key in tree)
+        tree = {key: share(value, template.get(key)) for key, value in tree.items()}
+        same = list(tree) == list(template) and all(tree[key] is template[key] for key in tree)
     elif isinstance(tree, list):
-        tree = [share(value, other) for value, other in zip_longest(tree, like[: len(tree)])]
-        same = len(tree) == len(like) and all(map(operator.is_, tree, like))
+        tree = [share(value, other) for value, other in zip_longest(tree, template[: len(tree)])]
+        same = len(tree) == len(template) and all(map(operator.is_, tree, template))
     else:
-        same = repr(tree) == repr(like)
-    return like if same else tree
+        same = repr(tree) == repr(template)
+    return template if same else tree
 
 
 VERSION = TypeAdapter(SpaceVersion)
@@ -306,7 +306,7 @@ class Ledger:
         return any(entry.version == version.number or entry.key in version.kept for version in versions)
 
     def ranked_trials(self, scope: str, mode: str) -> Sequence[Entry]:
-        """Returns the complete ones of `counted_trials`, best first. Later ends are inserted into this list."""
+        """Returns the complete `counted_trials`, best first. Later ends are inserted into this list."""
         if (scope, mode) not in self._ranks:
             self._ranks[scope, mode] = rank_trials(self.counted_trials(scope), mode)
         return self._ranks[scope, mode]

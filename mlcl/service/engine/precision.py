@@ -13,15 +13,17 @@ from mlcl.training.precision import PRECISIONS, Precision
 from mlcl.training.step_precision import AUTO, step_precision
 
 
-def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
+def decide_precision(
+    job_data: JobData, gpus: float | None, is_begun: Callable[[Precision], bool]
+) -> Precision:
     """Returns the precision that `train.precision: auto` stands for.
 
-    If an earlier command has begun the trainings in a precision, for which `known` returns True, this
+    If an earlier command has begun the trainings in a precision, for which `is_begun` returns True, this
     precision is kept, even on another machine. Otherwise the faster one is measured. `gpus` is the number of
     GPUs per worker, None if Ray decides it. Raises UserError if the precision must be measured but this
     process lacks the GPU that trainings may get.
     """
-    earlier_precision = next((precision for precision in PRECISIONS if known(precision)), None)
+    earlier_precision = next((precision for precision in PRECISIONS if is_begun(precision)), None)
     if earlier_precision is not None:
         return earlier_precision
     may_have_gpu = bool(gpus) or (gpus is None and on_cluster())
@@ -31,8 +33,8 @@ def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Pre
     return step_precision(job_data)
 
 
-def refuse_auto(job: JobConfig, what: str) -> None:
-    """Raises UserError if a job has `train.precision: auto`; its message begins with `what` (`a table`)."""
+def refuse_auto(job: JobConfig, subject: str) -> None:
+    """Raises UserError if a job has `train.precision: auto`; its text begins with `subject` (`a table`)."""
     if job.train.precision == AUTO:
-        problem = f"{what} names a precision"
+        problem = f"{subject} names a precision"
         raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))

@@ -120,15 +120,15 @@ class Reporter:
         """Sends a message for the user."""
         self._watch(ProgressEvent("note", text))
 
-    def start_stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
+    def start_stage(self, stage: Stage, done: int, total: int, concurrency: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
-        self._stage, self._done_count, self._total_count, self._concurrency = stage, done, total, at_once
+        self._stage, self._done_count, self._total_count, self._concurrency = stage, done, total, concurrency
         self._durations = []  # another stage may train another encoder
         self._best_entry = self._find_best()
         trainings = format_count(total, "training")
-        text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
+        text = f"{stage}: {trainings}, {done} done, up to {concurrency} at once"
         if stage == "table":
-            text = f"{trainings}, up to {at_once} at once"
+            text = f"{trainings}, up to {concurrency} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
     def report_encoding(self, done: int, total: int, seconds_left: float | None, text: str) -> None:
@@ -165,7 +165,7 @@ class Reporter:
             epoch,
             epochs,
             score,
-            entry.cost.used(at=now()),
+            entry.cost.used(timestamp=now()),
             entry.reason,
             metric,
             entry.settings,

@@ -72,16 +72,19 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 
 
 def stage(
-    where: WorkingDir, folder: Path, needed: Sequence[Path] = (), texts: Mapping[str, str] | None = None
+    working_dir: WorkingDir,
+    folder: Path,
+    required_files: Sequence[Path] = (),
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Copies the files to upload, `texts` by file name, and the code's provenance to `folder`; returns it.
 
-    Raises UserError if the files are too large, or a file in `needed` is not one of them.
+    Raises UserError if the files are too large, or a file in `required_files` is not one of them.
     """
-    root = where.root
-    files = upload_files(root, where.exclude)
-    check_size(root, files, where.most_mib)
-    for file in needed:
+    root = working_dir.root
+    files = upload_files(root, working_dir.exclude)
+    check_size(root, files, working_dir.most_mib)
+    for file in required_files:
         _check_uploaded(file, root, files)
     for name in files:
         target = folder / name

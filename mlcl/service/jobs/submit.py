@@ -64,14 +64,14 @@ def submit(
     words: Sequence[str],
     *,
     home: Path,
-    needed: Sequence[Path] = (),
+    required_files: Sequence[Path] = (),
     id: str | None = None,
     files: Mapping[str, str] | None = None,
 ) -> str:
     """Submits the command `mlcl WORDS` and returns its id: `id`, or a random one.
 
     `files` are texts by file name, which are uploaded besides the working directory. Raises UserError if the
-    id is taken, or a file in `needed` is not uploaded.
+    id is taken, or a file in `required_files` is not uploaded.
     """
     name = check_id(id or new_id())
     view = client.find(name)
@@ -79,14 +79,14 @@ def submit(
         detail = f"{name}: {view.state}, mlcl {shlex.join(view.command)}"
         raise UserError("this id is taken", key="--id", found=detail, allowed="another id, or mlcl resume")
     submission = _submission(client, name, words, present_user())
-    _send_attempt(client, replace(submission, files=files or {}), 1, home, needed)
+    _send_attempt(client, replace(submission, files=files or {}), 1, home, required_files)
     return name
 
 
 def resume(
-    client: JobsClient, id: str, more: Sequence[str], *, home: Path, check: Check, force: bool = False
+    client: JobsClient, id: str, more_words: Sequence[str], *, home: Path, check: Check, force: bool = False
 ) -> str:
-    """Submits the command of a job again, with `more` words appended, and returns the submission id.
+    """Submits the command of a job again, with `more_words` words appended, and returns the submission id.
 
     The job keeps its first user. Words of attempts that the cluster refused are left out. `check` raises
     UserError for wrong words. Raises UserError for an unknown or active job, for a complete one without
@@ -99,7 +99,7 @@ def resume(
     check_owner(id, owner, force=force)
     if view is not None and view.is_active:
         raise UserError("this job is still running", key="ID", found=f"{id}: {view.state}")
-    if view is not None and view.state == "COMPLETE" and not more:
+    if view is not None and view.state == "COMPLETE" and not more_words:
         allowed = "a stopped or failed one, or further options"
         raise UserError("this job is complete", key="ID", found=id, allowed=allowed)
     if record is None:
@@ -108,7 +108,7 @@ def resume(
         record = _submission(client, id, view.accepted, owner)
     # Words of an attempt that the cluster refused would keep the job from ever going on.
     words = record.words if view is None else view.accepted
-    submission = replace(record, words=(*words, *more), user=owner or present_user())
+    submission = replace(record, words=(*words, *more_words), user=owner or present_user())
     number = 1 if view is None else int(view.metadata.get(Metadata.ATTEMPT, "1")) + 1
     files = check(submission.words, Path(submission.folder), submission.files)
     _send_attempt(client, submission, number, home, files)
@@ -120,7 +120,7 @@ def submit_once(
     words: Sequence[str],
     *,
     home: Path,
-    needed: Sequence[Path],
+    required_files: Sequence[Path],
     files: Mapping[str, str],
     fresh: bool = False,
 ) -> str:
@@ -138,8 +138,8 @@ def submit_once(
         if id in views and views[id].is_active:
             return id
     if not ids or fresh or (ids[-1] in views and views[ids[-1]].state == "COMPLETE"):
-        return submit(client, words, home=home, needed=needed, files=files)
-    resume(client, ids[-1], (), home=home, check=lambda *_: needed)
+        return submit(client, words, home=home, required_files=required_files, files=files)
+    resume(client, ids[-1], (), home=home, check=lambda *_: required_files)
     return ids[-1]
 
 

@@ -66,7 +66,7 @@ class UpResult:
     outside: list[str]
 
 
-def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: None) -> UpResult:
+def start_service(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: None) -> UpResult:
     """Starts the servers that do not run, waits until both answer, and returns the running service.
 
     `options` are fields of `Settings`. Raises UserError before anything is started. If a server does not
@@ -128,7 +128,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
 
 
 def _started_servers(state: ServiceState, living_servers: Mapping[str, RunningServer]) -> tuple[str, ...]:
-    """Returns the names of the servers in `state` that did not live before `up` started them."""
+    """Returns the names of the servers in `state` that did not live before `start_service` started them."""
     old_processes = {server.processes[0] for server in living_servers.values()}
     return tuple(name for name, server in state.servers.items() if server.processes[0] not in old_processes)
 
@@ -185,13 +185,13 @@ def _write_cluster_file(folder: ServiceFolder, ray: Server, mlflow: Server) -> N
 
 @dataclass(frozen=True)
 class DownResult:
-    """The names of the servers that `down` ended, and the number of their processes."""
+    """The names of the servers that `end_service` ended, and the number of their processes."""
 
     servers: tuple[str, ...]
     processes: int
 
 
-def down(home: Path, *, force: bool = False) -> DownResult:
+def end_service(home: Path, *, force: bool = False) -> DownResult:
     """Ends the service; keeps secrets, databases and logs.
 
     Raises UserError if jobs run or Ray does not list its jobs, unless `force` is set.
@@ -209,14 +209,14 @@ def down(home: Path, *, force: bool = False) -> DownResult:
     return DownResult(tuple(name for name, count in counts.items() if count), sum(counts.values()))
 
 
-def discard(folder: ServiceFolder, running: RunningServer) -> int:
+def discard(folder: ServiceFolder, server: RunningServer) -> int:
     """Ends a server, moves Ray's logs to the service's folder, and returns the number of ended processes."""
-    count = end_processes(running.processes)
-    if running.scratch:
-        for logs in Path(running.scratch).glob("session_2*/logs"):
+    count = end_processes(server.processes)
+    if server.scratch:
+        for logs in Path(server.scratch).glob("session_2*/logs"):
             folder.ray_logs.mkdir(exist_ok=True)
             shutil.move(logs, folder.ray_logs / logs.parent.name)
-        shutil.rmtree(running.scratch, ignore_errors=True)
+        shutil.rmtree(server.scratch, ignore_errors=True)
     return count
 
 

@@ -154,13 +154,13 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 
 
 def resolve_settings(
-    options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
+    options: Mapping[str, Any], folder: ServiceFolder, current_settings: Settings | None = None
 ) -> Settings:
     """Returns the settings with these options.
 
-    Raises UserError for wrong ports or a wrong store, or if the settings differ from `running`.
+    Raises UserError for wrong ports or a wrong store, or if the settings differ from `current_settings`.
     """
-    base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
+    base = current_settings or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
     changes = dict(options)
     if "store" in changes:
         changes["store"] = store_uri(changes["store"], folder)
@@ -170,9 +170,9 @@ def resolve_settings(
     ports: dict[int, str] = {}
     for name, value in asdict(settings.without_password).items():
         key = f"--{name.replace('_', '-')}"
-        if running is not None and value != getattr(running, name):
+        if current_settings is not None and value != getattr(current_settings, name):
             problem = "the service runs with another value; `mlcl down` ends it"
-            raise UserError(problem, key=key, found=value, allowed=getattr(running, name))
+            raise UserError(problem, key=key, found=value, allowed=getattr(current_settings, name))
         if not name.endswith("_port"):
             continue
         if not LOWEST <= value <= HIGHEST:

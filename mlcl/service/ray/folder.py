@@ -26,11 +26,11 @@ def default_folder() -> str:
     return f"{os.environ.get('RAY_TMPDIR') or os.environ.get('TMPDIR') or '/tmp'}/ray"
 
 
-def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
-    """Returns and announces a folder for Ray's files if socket paths in `usual` are too long, else None."""
-    if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
+def short_folder(usual_folder: str, announce: Callable[[str], None]) -> str | None:
+    """Returns and announces a folder for Ray's files if socket paths in `usual_folder` are too long."""
+    if len(os.fsencode(usual_folder + SOCKET)) <= MAX_SOCKET:
         return None
-    parent, name = os.path.split(usual)
+    parent, name = os.path.split(usual_folder)
     try:
         SHORT.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=SHORT).close()

@@ -39,18 +39,18 @@ class SearchPlan:
     is_searched: bool = True
 
     @property
-    def most(self) -> int:
+    def most_trials(self) -> int:
         """The largest number of trials: the plan's, or the number of settings that are tried in any case.
 
         These are the job as written, if the space has it, and the settings of `plan.try_first`.
         """
         plan = self.plan
         if not self.is_searched or not plan.try_first:
-            return plan.most if self.is_searched else 0
+            return plan.most_trials if self.is_searched else 0
         job = plan.search_job()
         points = [start(plan.space, flatten(dump_job(job)))]
         points += [setting.point for setting in asked_starts(plan.space, job, plan.try_first)]
-        return max(plan.most, len({frozenset(point.items()) for point in points if point is not None}))
+        return max(plan.most_trials, len({frozenset(point.items()) for point in points if point is not None}))
 
     @property
     def fresh_seeds(self) -> range:
@@ -143,28 +143,34 @@ def _arm_searches(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> lis
     ]
 
 
-def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
+def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, search_plan: SweepPlan) -> SearchPlan:
     """Returns a search of an arm, with its part of the arm's trials and fresh seeds and its own sampler seed.
 
-    `plan` has the numbers of trials and seeds that the searches of an arm divide, and `own` the job and the
-    space of this search. With `plan.redraws`, each search after the first also draws its own validation rows,
-    so that differences between searches include the effect of that draw.
+    `plan` has the numbers of trials and seeds that an arm's searches divide, and `search_plan` the job and
+    the space of this search. With `plan.redraws`, each search after the first also draws its own validation
+    rows, so that differences between searches include the effect of that draw.
     """
     searches = plan.searches if plan.seeds else 1
-    settings = own.space.search
-    own = replace(
-        own,
+    settings = search_plan.space.search
+    search_plan = replace(
+        search_plan,
         trials=math.ceil(plan.trials / searches),
         seeds=math.ceil(plan.seeds / searches),
         searches=1,
-        space=replace(own.space, search=settings.model_copy(update={"seed": settings.seed + number - 1})),
+        space=replace(
+            search_plan.space, search=settings.model_copy(update={"seed": settings.seed + number - 1})
+        ),
     )
-    if number > 1 and plan.redraws and own.job.data.validation_seed is None:
-        own = replace(own, job=load_job(dump_job(own.job), {"data.validation_seed": number}))
+    if number > 1 and plan.redraws and search_plan.job.data.validation_seed is None:
+        search_plan = replace(
+            search_plan, job=load_job(dump_job(search_plan.job), {"data.validation_seed": number})
+        )
     if number > 1:
-        own = replace(own, name=f"search {number}" if role is Role.MODEL else f"{arm}, search {number}")
-    scope = "" if role is Role.MODEL and number == 1 else scope_of(own)
-    return SearchPlan(arm, role, number, own, scope)
+        search_plan = replace(
+            search_plan, name=f"search {number}" if role is Role.MODEL else f"{arm}, search {number}"
+        )
+    scope = "" if role is Role.MODEL and number == 1 else scope_of(search_plan)
+    return SearchPlan(arm, role, number, search_plan, scope)
 
 
 def shared_space(space: Space, job: JobConfig) -> Space:

@@ -29,28 +29,28 @@ def model_training(
     plan: SweepPlan,
     ledger: Ledger,
     plans: Sequence[SearchPlan],
-    raced: Mapping[str, Sequence[Candidate]],
-    chosen: Mapping[str, Sequence[Candidate]],
+    entrants_by_scope: Mapping[str, Sequence[Candidate]],
+    settings_by_scope: Mapping[str, Sequence[Candidate]],
 ) -> Entry | None:
     """Returns the training whose model is registered; None if no race of the swept job has ended.
 
     It is a training of the best setting among the winners of the races: the trial with this setting or, if
     none has a model, the setting's first training in the race. If races choose k, lambda and temperature, it
-    is the setting's first complete training on fresh seeds, since only these have the chosen values. `raced`
-    and `chosen` have the entrants and the confirmed settings, by scope.
+    is the setting's first complete training on fresh seeds, since only these have the chosen values.
+    `entrants_by_scope` are those of races, `settings_by_scope` the confirmed settings.
     """
     picks = []
     for search in plans:
-        race = race_results(search, raced.get(search.scope, []), ledger)
+        race = race_results(search, entrants_by_scope.get(search.scope, []), ledger)
         if search.role is Role.MODEL and race:
             winner = race_pick(race, plan.space.mode)
-            picks.append((winner.mean, search.scope, raced[search.scope][race.index(winner)]))
+            picks.append((winner.mean, search.scope, entrants_by_scope[search.scope][race.index(winner)]))
     sign = 1 if plan.space.mode == "max" else -1
     finite_picks = [pick for pick in picks if math.isfinite(pick[0])]
     if not finite_picks:
         return None
     _, scope, setting = max(finite_picks, key=lambda pick: sign * pick[0])
-    candidates = chosen.get(scope, []) if plan.knn_races else []
+    candidates = settings_by_scope.get(scope, []) if plan.knn_races else []
     seeds = [seed for candidate in candidates for seed in ledger.seeds_of(scope_key(scope, candidate.key))]
     if complete_seeds := [seed for seed in seeds if seed.state is State.COMPLETE]:
         return complete_seeds[0]
@@ -77,7 +77,7 @@ def register_best(
     version = export_version(tracker, plan, best, folder, run_id, stop)
     fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
     job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
-    searched_keys = (*plan.searched, *plan.space.posthoc, *plan.posthoc)
+    searched_keys = (*plan.searched_keys, *plan.space.posthoc, *plan.posthoc_keys)
     score = Score(plan.score, best.score, plan.space.mode, job, searched_keys)
     return move_best(tracker, plan.job.experiment, version, score)
 

@@ -68,7 +68,9 @@ def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
     """
     trials, versions = ledger.counted_trials(search.scope), ledger.versions(search.scope)
     present_trials = [trial for trial in trials if trial.version == versions[-1].number]
-    extra_keys = {trial.key for trial in present_trials[search.plan.most :] if trial.origin != "asked for"}
+    extra_keys = {
+        trial.key for trial in present_trials[search.plan.most_trials :] if trial.origin != "asked for"
+    }
     return [trial for trial in trials if trial.key not in extra_keys]
 
 
@@ -90,7 +92,7 @@ def most_raced(search: SearchPlan) -> int:
     """Returns the largest number of trainings that the race of a search can have."""
     if not (search.races and search.plan.seeds):
         return 0
-    trials = entrant_count(search.plan.confirm, search.most) if search.is_searched else 0
+    trials = entrant_count(search.plan.confirm, search.most_trials) if search.is_searched else 0
     return len(search.race_seeds) * (1 + trials)
 
 
@@ -162,21 +164,21 @@ def _merge_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
     return merged_candidates
 
 
-def needs_race(search: SearchPlan, raced: Sequence[Candidate]) -> bool:
+def needs_race(search: SearchPlan, entrants: Sequence[Candidate]) -> bool:
     """Whether the entrants are trained in a race: a single one only if races choose the k-NN parameters."""
-    return len(raced) > 1 or (search.plan.knn_races and bool(raced))
+    return len(entrants) > 1 or (search.plan.knn_races and bool(entrants))
 
 
-def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
+def race_results(search: SearchPlan, entrants: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
     """Returns the entrants of a race with their scores; a failed training has the score NaN.
 
     Returns an empty list if there is no race, or it has not ended.
     """
-    if not needs_race(search, raced):
+    if not needs_race(search, entrants):
         return []
     search_scores = {trial.label: trial.score for trial in ledger.counted_trials(search.scope)}
     results = []
-    for candidate in raced:
+    for candidate in entrants:
         seeds = ledger.seeds_of(scope_key(search.scope, candidate.key), len(search.race_seeds))
         if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
             return []
@@ -206,29 +208,29 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
     return replace(entrant, scores=blended_scores, alone=scores, knn=knn)
 
 
-def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
+def race_winner(search: SearchPlan, entrants: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
     """Returns the winner of a race as the setting to be confirmed; None until all trainings have ended."""
-    if raced and not needs_race(search, raced):
-        return fix_neighbours(raced[0], {})
-    race = race_results(search, raced, ledger)
+    if entrants and not needs_race(search, entrants):
+        return fix_neighbours(entrants[0], {})
+    race = race_results(search, entrants, ledger)
     if not race:
         return None
     best = race_pick(race, search.plan.space.mode)
-    return fix_neighbours(raced[race.index(best)], best.knn)
+    return fix_neighbours(entrants[race.index(best)], best.knn)
 
 
-def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
+def search_result(search: SearchPlan, entrants: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
     """Returns the result of a search so far, with its pick, if known, and the entrants of an ended race."""
     trials, mode = planned_trials(search, ledger), search.plan.space.mode
     scores = [trial.score for trial in rank_trials(trials, mode) if trial.score is not None]
-    race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
+    race, stop = race_results(search, entrants, ledger), stop_of(search.plan, ledger, search.scope)
     tried_count = sum(trial.state in (State.COMPLETE, State.PRUNED) for trial in trials)
     result = ArmSearch(
         search.number, len(scores), stopped="" if stop is None else stop.sentence, tried=tried_count
     )
     if not race:
-        alone = raced and not needs_race(search, raced)
-        return replace(result, pick=raced[0].name if alone else "")
+        alone = entrants and not needs_race(search, entrants)
+        return replace(result, pick=entrants[0].name if alone else "")
     pick = race_pick(race, mode)
     return replace(result, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
 

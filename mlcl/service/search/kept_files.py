@@ -54,35 +54,35 @@ class KeptFiles:
         trials = self._ledger.trials(scope=confirmation.scope)
         return any(trial.label == confirmation.trial and self.has_model(trial) for trial in trials)
 
-    def trim(self, ended: Entry) -> None:
-        """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""
-        scope, search = ended.scope, self._searches.get(ended.scope)
+    def trim(self, ended_trial: Entry) -> None:
+        """Removes the files of trials that cannot enter the race, in the search of `ended_trial`."""
+        scope, search = ended_trial.scope, self._searches.get(ended_trial.scope)
         if self._keep_rule == "all" or search is None:
             return
         trials = [
             trial for trial in self._ledger.ranked_trials(scope, search.plan.space.mode) if not trial.same_as
         ]
-        count = entrant_count(search.plan.confirm, search.most)
+        count = entrant_count(search.plan.confirm, search.most_trials)
         leaders = trials[:count]
         # After the first call, only the new trial and the best of the last call can have changed ranks.
-        changed_trials = [*self._leaders[scope], ended] if scope in self._leaders else trials
+        changed_trials = [*self._leaders[scope], ended_trial] if scope in self._leaders else trials
         self._leaders[scope] = list(leaders)
         kept_keys = {trial.key for trial in leaders}
         self._remove_models(
             [trial for trial in changed_trials if trial.key not in kept_keys and is_ranked(trial)]
         )
 
-    def log(self, best: str) -> None:
-        """Logs the files of the training with the key `best` as artifacts, if it has a model."""
-        entry = self._ledger.entries[best]
+    def log(self, best_key: str) -> None:
+        """Logs the files of the training with the key `best_key` as artifacts, if it has a model."""
+        entry = self._ledger.entries[best_key]
         if self.has_model(entry):
             self._store.log_files(entry)
 
-    def clean(self, but: Collection[str]) -> None:
-        """Removes the files of ended trainings, but not for keys in `but` or trials that may race later."""
+    def clean(self, kept_keys: Collection[str]) -> None:
+        """Removes the files of ended trainings, but not for `kept_keys` or trials that may race later."""
         if self._keep_rule != "all":
             trainings = [
-                entry for entry in self._ledger.entries.values() if entry.ended and entry.key not in but
+                entry for entry in self._ledger.entries.values() if entry.ended and entry.key not in kept_keys
             ]
             self._remove_models([entry for entry in trainings if not self._may_race(entry)])
 

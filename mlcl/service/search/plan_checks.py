@@ -137,7 +137,7 @@ def epochs_each(search: SearchPlan) -> int:
 
 
 def _max_trainings(search: SearchPlan) -> int:
-    return search.most + most_raced(search) + most_confirmed(search)
+    return search.most_trials + most_raced(search) + most_confirmed(search)
 
 
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
@@ -153,11 +153,11 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     return {
         "sweep": {
             "name": plan.name,
-            "trials": sum(search.most for search in searches if search.role is Role.MODEL),
+            "trials": sum(search.most_trials for search in searches if search.role is Role.MODEL),
             "searches": sum(search.role is Role.MODEL for search in plans),
             "trials_of_arms": {
                 search.arm: {
-                    "trials": sum(other.most for other in searches if other.arm == search.arm),
+                    "trials": sum(other.most_trials for other in searches if other.arm == search.arm),
                     "searched": [parameter.name for parameter in search.plan.space.parameters],
                 }
                 for search in searches
@@ -212,7 +212,7 @@ def _estimate_disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> 
     keep, searches = plan.job.tracking.keep, [search for search in plans if search.is_searched]
     fresh_count = sum(map(most_confirmed, plans))
     model_searches = [search for search in searches if search.role is Role.MODEL and not plan.knn_races]
-    raced_count = sum(entrant_count(search.plan.confirm, search.most) for search in model_searches)
+    raced_count = sum(entrant_count(search.plan.confirm, search.most_trials) for search in model_searches)
     most_kept = {
         "best": raced_count + 1,
         "confirmed": raced_count + fresh_count,

@@ -114,8 +114,8 @@ def least_trials(startup: int) -> int:
     return max(LEAST_TRIALS, 2 * startup)
 
 
-def expected_gain(scores: Sequence[float], remaining: float) -> float:
-    """Returns by how much the best of `remaining` trials is expected to exceed the best of `scores`.
+def expected_gain(scores: Sequence[float], count: float) -> float:
+    """Returns by how much the best of `count` more trials is expected to exceed the best of `scores`.
 
     Higher scores are better, and there are at least two. The n remaining trials are taken for independent
     draws from the normal distribution F with the mean and standard deviation of the scores. With the best
@@ -130,26 +130,30 @@ def expected_gain(scores: Sequence[float], remaining: float) -> float:
     if law.stdev == 0:
         return 0.0
     x = np.linspace(best, max(best, law.mean + FARTHEST * law.stdev), STEPS)
-    return float(np.trapezoid([1 - law.cdf(point) ** remaining for point in x.tolist()], x))
+    return float(np.trapezoid([1 - law.cdf(point) ** count for point in x.tolist()], x))
 
 
 def stop_reason(
-    scores: Sequence[float], ended: int, remaining: int, *, startup: int, margin: float, mode: str
+    scores: Sequence[float], ended_count: int, count_left: int, *, startup: int, margin: float, mode: str
 ) -> str:
     """Returns the reason why a search needs no more trials; an empty text if it needs more.
 
-    A search stops if the expected gain of the `remaining` trials is below `margin`. The fraction of them that
-    will complete, instead of being pruned, is estimated as the number of `scores`, which are those of
-    complete trials, divided by `ended`, the number of complete and pruned trials. `startup` is the number of
-    random trials at the start of the sampler.
+    A search stops if the expected gain of the `count_left` trials is below `margin`. The fraction of them
+    that will complete, instead of being pruned, is estimated as the number of `scores`, which are those of
+    complete trials, divided by `ended_count`, the number of complete and pruned trials. `startup` is the
+    number of random trials at the start of the sampler.
     """
-    if ended < least_trials(startup) or len(scores) < LEAST_TRIALS or not all(map(math.isfinite, scores)):
+    if (
+        ended_count < least_trials(startup)
+        or len(scores) < LEAST_TRIALS
+        or not all(map(math.isfinite, scores))
+    ):
         return ""
     sign = 1 if mode == "max" else -1
-    gain = expected_gain([sign * score for score in scores], remaining * len(scores) / ended)
+    gain = expected_gain([sign * score for score in scores], count_left * len(scores) / ended_count)
     if gain >= margin:
         return ""
-    return f"{remaining} more are expected to gain {gain:.2g}, less than evaluation.margin {margin:g}"
+    return f"{count_left} more are expected to gain {gain:.2g}, less than evaluation.margin {margin:g}"
 
 
 def stop_of(plan: SweepPlan, ledger: Ledger, scope: str) -> SearchStop | None:

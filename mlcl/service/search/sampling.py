@@ -139,7 +139,7 @@ def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(_is_close(job.get(key), other.get(key)) for key in job.keys() | other.keys())
 
 
-def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+def align_settings(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
     """Replaces each setting by the flat job's value at its key if both are equal up to rounding."""
     return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
 

@@ -184,7 +184,7 @@ class Search:
             (trial_start for trial_start in all_starts if trial_start.point == trial.params),
             Start(trial.params, "drawn"),
         )
-        settings = trial_start.exact(settings)
+        settings = trial_start.align_settings(settings)
         job = trial_start.job or load_job(dump_job(self._job), settings)
         number = self._ledger.trial_count(scope=self.scope)
         return self._ledger.open(
@@ -326,7 +326,7 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
     broken_names = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
     if broken_names:
         return End(State.FAILED, f"{', '.join(broken_names)} is not a number")
-    posthoc = _chosen_settings(plan.free, entry.job, metrics)
+    posthoc = _chosen_settings(plan.free_keys, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
     test_names = [figure_name(name.replace("val/", "test/"), metrics) for name in plan.scores]
     blocks = blocks_of(folder, [name for name in test_names if name in metrics])

@@ -24,9 +24,14 @@ TAKEN = (State.COMPLETE, State.PRUNED)
 """The states of earlier trials that are reused, since a sampler can learn from them."""
 
 
-def space_hash(space: Space, warm: Iterable[str]) -> str:
-    """Returns a hash of a space's parameters, post-hoc grid and goals, and of the `warm` sweeps' ids."""
-    parts = [repr(space.parameters), repr(sorted(space.posthoc.items())), repr(space.goals), *sorted(warm)]
+def space_hash(space: Space, warm_sweeps: Iterable[str]) -> str:
+    """Returns a hash of a space's parameters, post-hoc grid and goals, and of the ids `warm_sweeps`."""
+    parts = [
+        repr(space.parameters),
+        repr(sorted(space.posthoc.items())),
+        repr(space.goals),
+        *sorted(warm_sweeps),
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from mlcl.config import POSTHOC, JobConfig, Parameter, Space, covers, dump_job, 
 from mlcl.config.space.domains import Misfit
 from mlcl.errors import UserError, did_you_mean
 from mlcl.service.engine.entries import Origin
-from mlcl.service.search.sampling import exact, fit, start
+from mlcl.service.search.sampling import align_settings, fit, start
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Start:
     origin: Origin
     job: JobConfig | None = None
 
-    def exact(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def align_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns `settings`, with the value of `job` in place of each that equals it up to rounding."""
-        return dict(settings) if self.job is None else exact(settings, flatten(dump_job(self.job)))
+        return dict(settings) if self.job is None else align_settings(settings, flatten(dump_job(self.job)))
 
 
 def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Start:

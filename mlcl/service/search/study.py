@@ -223,19 +223,19 @@ def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: 
 def draw_trial(
     space: Space,
     version: SpaceVersion,
-    known: Sequence[Entry],
+    known_trials: Sequence[Entry],
     count: int,
-    first: Mapping[str, Any] | None = None,
+    first_point: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws the trial number `count` of a version; returns its settings by job key, and the Optuna trial.
 
-    `known` are the trials to learn from, among which interrupted trials count as running. If `first` is
-    given, the trial is at this point, and nothing is drawn.
+    `known_trials` are the trials to learn from, among which interrupted trials count as running. If
+    `first_point` is given, the trial is at this point, and nothing is drawn.
     """
-    trials = [replace(trial, state=State.RUNNING) if trial.resumable else trial for trial in known]
-    sampler = SeededSampler(space.search, count - len(known))
+    trials = [replace(trial, state=State.RUNNING) if trial.resumable else trial for trial in known_trials]
+    sampler = SeededSampler(space.search, count - len(known_trials))
     study = build_study(version, trials, "draw", sampler=sampler)
-    if first is not None:
-        study.enqueue_trial(dict(first))
+    if first_point is not None:
+        study.enqueue_trial(dict(first_point))
     settings = draw(space, study.ask())
     return settings, study.get_trials(deepcopy=False)[-1]

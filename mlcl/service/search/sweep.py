@@ -90,7 +90,7 @@ def run_sweep(
 def _max_stage_trainings(plan: SweepPlan) -> int:
     """Returns the largest number of trainings in one stage: in the searches, the races or on fresh seeds."""
     plans = search_plans(plan)
-    trial_count = sum(search.most for search in plans)
+    trial_count = sum(search.most_trials for search in plans)
     return max(trial_count, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
 
 
@@ -131,7 +131,9 @@ class Sweep:
         if reason := why_outside(plan.space, plan.search_job()):
             reporter.note(reason)
         params = plan.shared_params()
-        self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=params)
+        self.store = NestedTrials(
+            ledger, command.folder.path, command.logs, data, plan.free_keys, shared=params
+        )
         self.store.open_all()
         if plan.seeds:
             drop_settings(ledger, self.store, {search.scope for search in self.plans})
@@ -266,10 +268,10 @@ class Sweep:
         self.own.conclude(run_id=run_id, spent=result.spent, verdict=verdict_text)
         return verdict_text
 
-    def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Calls `act`, and announces its error instead of raising it: the sweep is complete without it."""
+    def attempt(self, problem: str, action: Callable[[], None]) -> None:
+        """Calls `action`, and announces its error instead of raising it: the sweep is complete without it."""
         try:
-            act()
+            action()
         except KeyboardInterrupt:
             self.engine.reporter.note(f"{problem}: interrupted; {AGAIN}")
         except Exception as error:

@@ -87,7 +87,7 @@ class SweepPlan:
         return self._scored_metric(self.space.metric)
 
     def _scored_metric(self, metric: str) -> str:
-        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.free else metric
+        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.free_keys else metric
 
     @property
     def fresh_score(self) -> str:
@@ -99,14 +99,14 @@ class SweepPlan:
         return f"{ENSEMBLE}val/{name}" if averaged else self.score
 
     @property
-    def posthoc(self) -> tuple[str, ...]:
+    def posthoc_keys(self) -> tuple[str, ...]:
         """The post-hoc keys (k, lambda, temperature): all three if the space has one of them, else none."""
         return tuple(POSTHOC) if self.space.posthoc else ()
 
     @property
-    def free(self) -> tuple[str, ...]:
+    def free_keys(self) -> tuple[str, ...]:
         """The post-hoc keys whose values each training chooses for itself."""
-        return () if self.knn_races else self.posthoc
+        return () if self.knn_races else self.posthoc_keys
 
     @property
     def points(self) -> int | None:
@@ -115,21 +115,24 @@ class SweepPlan:
         return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
     @property
-    def most(self) -> int:
+    def most_trials(self) -> int:
         """The largest number of trials of the search: `trials`, or `points` if that is smaller."""
         return self.trials if self.points is None else min(self.trials, self.points)
 
     @property
-    def searched(self) -> tuple[str, ...]:
+    def searched_keys(self) -> tuple[str, ...]:
         """The job keys whose values are drawn from the space."""
         return tuple(key for parameter in self.space.parameters for key in parameter.keys)
 
     def shared_params(self) -> dict[str, str]:
         """Returns the MLflow parameters that no search trial varies, so that all have the same values."""
-        job_params, trial_params = params_of(self.job, self.free), params_of(self.search_job(), self.free)
+        job_params, trial_params = (
+            params_of(self.job, self.free_keys),
+            params_of(self.search_job(), self.free_keys),
+        )
         flat_job = flatten(dump_job(self.search_job()))
         drawn_values = {
-            k: value for k, value in flat_job.items() if any(covers(key, k) for key in self.searched)
+            k: value for k, value in flat_job.items() if any(covers(key, k) for key in self.searched_keys)
         }
         varied_keys = {*log_parameters(drawn_values), *MIX}
         return {
@@ -161,7 +164,7 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     race seeds. A later command follows the first command of the sweep. If races choose them, and the plan has
     fresh seeds but no race seeds, raises UserError.
     """
-    if plan.space.multi or not plan.posthoc:
+    if plan.space.multi or not plan.posthoc_keys:
         return plan
     race_plan, folder = replace(plan, knn_races=True), _find_folder(plan, home)
     head, race_seeds = {} if folder is None else Ledger(folder.path).head, plan.space.search.race_seeds
@@ -220,7 +223,7 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
         "scores": list(plan.scores),
         "modes": [goal.mode for goal in plan.space.goals],
         "prune_by": plan.space.metric,
-        "free": list(plan.posthoc),
+        "free": list(plan.posthoc_keys),
         "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
         "uri": stored_uri(tracking_uri(home), home),
     }

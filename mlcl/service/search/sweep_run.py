@@ -79,7 +79,7 @@ class SweepRun:
 
     def _log_view(self, metric: str | None) -> None:
         plan, id = self._plan, self.log.id
-        space, keys = plan.space, [*plan.searched, *plan.free]
+        space, keys = plan.space, [*plan.searched_keys, *plan.free_keys]
         self.log.log_view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
     def _counted_trials(self) -> list[Entry]:
@@ -177,7 +177,7 @@ class SweepReader:
         self._plan, self._ledger, self._sweep_id = plan, ledger, ledger.head["id"]
         self._searches, self._test_rows = search_plans(plan), test_rows
         self._trainings = TrainingResults(home, run_id)
-        self._params = typed_params(plan.search_job(), plan.free)
+        self._params = typed_params(plan.search_job(), plan.free_keys)
 
     def result(
         self,
@@ -235,7 +235,7 @@ class SweepReader:
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
-            free=plan.free,
+            free=plan.free_keys,
             lower_is_better=lower_is_better(tags),
             provenance=provenance_of(sweep_tags, tags),
         )
@@ -268,7 +268,7 @@ class SweepReader:
     def _build_results(
         self, entries: Collection[Entry], params: Mapping[str, Any] | None = None
     ) -> tuple[TrainingResult, ...]:
-        build, free = self._trainings.build, self._plan.free
+        build, free = self._trainings.build, self._plan.free_keys
         shared_params = self._params if params is None else params
         return tuple(
             build(entry, log_id(self._sweep_id, entry.key), shared_params, free) for entry in entries
@@ -291,7 +291,7 @@ class SweepReader:
 
     def _build_setting(self, confirmation: Confirmation, order: int) -> SettingResult:
         log = log_id(self._sweep_id, confirmation.key)
-        params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
+        params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free_keys)
         search = next((search for search in self._searches if search.scope == confirmation.scope), None)
         state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
         return SettingResult(

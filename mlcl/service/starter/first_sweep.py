@@ -113,19 +113,19 @@ class _Costs:
         return f"time: about {minutes} on {devices}, {trainings} (--budget {self.text}{remark})"
 
 
-def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
+def first_sweep(first_job: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
     """Chooses the encoders and the size of the first sweep within a budget such as `20m`."""
     gpu = torch.cuda.is_available()
     limit = parse_budget(budget)
     check_budget(limit, float(gpu))
-    encoder = made.job["encoder"]
+    encoder = first_job.job["encoder"]
     if encoder["name"] != "features":
         rule = f"time: not estimated for {encoder['name']}, so --budget changes nothing"
-        return FirstSweep(replace(made, rules=(*made.rules, rule)))
-    costs = _estimate_costs(made, info, description, limit, gpu=gpu)
-    tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned_rows(made.job)
-    sweep = _tuned_sweep(made, costs) if tunable else None
-    return sweep or _frozen_sweep(made, costs, tunable=tunable)
+        return FirstSweep(replace(first_job, rules=(*first_job.rules, rule)))
+    costs = _estimate_costs(first_job, info, description, limit, gpu=gpu)
+    tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned_rows(first_job.job)
+    sweep = _tuned_sweep(first_job, costs) if tunable else None
+    return sweep or _frozen_sweep(first_job, costs, tunable=tunable)
 
 
 def _tuned_sweep(base: FirstJob, costs: _Costs) -> FirstSweep | None:

@@ -19,7 +19,7 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.origin import cell_origin, rows_seen
-from mlcl.service.tables.trainings import Key, TableTrainings, finished
+from mlcl.service.tables.trainings import Key, TableTrainings, find_complete_runs
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import State, typed_params
@@ -41,7 +41,7 @@ class CellResults:
     ) -> None:
         self._plan, self._home, self._failed_entries = table.plan, table.home, failed
         self._runs_by_hash = {run.key[0]: run for run in table.runs}
-        self._finished_runs = finished(table.home)
+        self._finished_runs = find_complete_runs(table.home)
         self._job_data_cache: dict[str, JobData] = {}
         self.trainings = TrainingResults(table.home, run_id)
 
@@ -88,23 +88,23 @@ class CellResults:
             run_id=self.trainings.run_id(log),
         )
 
-    def tuned_result(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
+    def tuned_result(self, tuned_cell: TunedCell, ledger: Ledger) -> CellResult:
         """Returns the result of a tuned cell, from the trainings of its searches' picks on fresh seeds."""
-        slots = [slot for search in tuned.searches(ledger) for slot in search.slots]
+        slots = [slot for search in tuned_cell.searches(ledger) for slot in search.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
         seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]
         logs = {seed.key: log for seed, log in seeds if seed.state is State.COMPLETE}
         names = [None if slot is None else logs.get(slot.key) for slot in slots]
         params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
         trainings = [
-            self._seed_result(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended
+            self._seed_result(tuned_cell.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended
         ]
-        reasons = tuned.reasons(ledger)
+        reasons = tuned_cell.reasons(ledger)
         slot_seeds = [None if slot is None else slot.job["train"]["seed"] for slot in slots]
         result = self._cell_result(
-            tuned.cell, tuned.data, slot_seeds, metrics, names, reasons, params, trainings
+            tuned_cell.cell, tuned_cell.data, slot_seeds, metrics, names, reasons, params, trainings
         )
-        return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
+        return replace(result, settings=tuned_cell.settings(ledger), search=tuned_cell.result(ledger))
 
     def _seed_result(
         self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared_params: Mapping[str, Any]

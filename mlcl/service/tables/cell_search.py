@@ -52,29 +52,31 @@ class CellSearch:
         return self.ledger.counted_trials(self.search.scope)
 
     @property
-    def ended(self) -> int:
+    def ended_count(self) -> int:
         """The number of trials that have ended."""
         return sum(trial.ended for trial in self.trials)
 
     @cached_property
     def best(self) -> Entry | None:
         """The best complete trial so far among those that the plan asks for."""
-        return next(iter(rank_trials(self.planned, self.search.plan.space.mode)), None)
+        return next(iter(rank_trials(self.planned_trials, self.search.plan.space.mode)), None)
 
     @cached_property
-    def planned(self) -> list[Entry]:
+    def planned_trials(self) -> list[Entry]:
         """The trials among which the search chooses, see `planned_trials`."""
         return planned_trials(self.search, self.ledger)
 
     @cached_property
-    def raced(self) -> list[Candidate]:
+    def entrants(self) -> list[Candidate]:
         """The race's entrants: the job as written and the best trials so far, if there are any."""
-        return entrants(self.search, self.planned) if self.search.races and self.best is not None else []
+        return (
+            entrants(self.search, self.planned_trials) if self.search.races and self.best is not None else []
+        )
 
     @property
     def race(self) -> ChosenSettings:
         """The settings and seeds of the race; without settings if none is needed, see `needs_race`."""
-        candidates = self.raced if needs_race(self.search, self.raced) else []
+        candidates = self.entrants if needs_race(self.search, self.entrants) else []
         return ChosenSettings(candidates, self.search.race_seeds, self.search.scope)
 
     @cached_property
@@ -83,7 +85,7 @@ class CellSearch:
         best = self.best
         if best is None or not self.search.races:
             return None if best is None else best_candidate(best)
-        return race_winner(self.search, self.raced, self.ledger)
+        return race_winner(self.search, self.entrants, self.ledger)
 
     @property
     def confirmation(self) -> ChosenSettings:
@@ -133,7 +135,7 @@ class CellSearch:
     @property
     def left(self) -> int:
         """The number of trainings that have not ended; for a race to come, its largest possible number."""
-        plan, trials = self.search.plan, max(0, self.search.plan.most - self.ended)
+        plan, trials = self.search.plan, max(0, self.search.plan.most_trials - self.ended_count)
         race_count = most_raced(self.search)
         if trials == 0 and self.best is not None:
             race_count = self._count_open(self.race)
@@ -148,18 +150,18 @@ class CellSearch:
     def is_whole(self) -> bool:
         """Whether the planned number of trials have ended and all fresh seeds are complete."""
         complete = sum(seed.state is State.COMPLETE for seed in self.seeds)
-        counts = (self.ended, complete) == (self.search.plan.most, self.search.plan.seeds)
+        counts = (self.ended_count, complete) == (self.search.plan.most_trials, self.search.plan.seeds)
         return counts and self.left == 0
 
-    def is_closed(self, chosen: ChosenSettings) -> bool:
+    def is_closed(self, chosen_settings: ChosenSettings) -> bool:
         """Whether all trainings of the settings have ended, and each setting is closed in the ledger."""
-        keys = [scope_key(chosen.scope, candidate.key) for candidate in chosen.settings]
+        keys = [scope_key(chosen_settings.scope, candidate.key) for candidate in chosen_settings.settings]
         states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
-        return self._count_open(chosen) == 0 and not any(state in RESUMABLE for state in states)
+        return self._count_open(chosen_settings) == 0 and not any(state in RESUMABLE for state in states)
 
     @property
     def result(self) -> ArmSearch:
         """The result of the search, with its race and the name of its pick, for the result of the table."""
         pick = self.pick
-        result = search_result(self.search, self.raced, self.ledger)
+        result = search_result(self.search, self.entrants, self.ledger)
         return replace(result, pick="" if pick is None else pick.name)

@@ -17,7 +17,7 @@ from mlcl.service.engine.entries import Entry, Unit
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, finished
+from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, find_complete_runs
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import hide_password, tracking_uri
@@ -44,7 +44,7 @@ class _Estimate:
 
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a table, with its cost, as plain data. Checks and prepares data, trains nothing."""
-    table, folders = TableTrainings(plan, home), finished(home)
+    table, folders = TableTrainings(plan, home), find_complete_runs(home)
     keys = {run.key for run in table.missing_runs()}
     estimates = [estimate for estimate in _estimates(table.runs, folders, home) if estimate.run.key in keys]
     folder = table.folder()
@@ -55,11 +55,11 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     trainings = [entry for entry in entries if entry.scope and entry.ended]
     searches, seconds = {}, [estimate.seconds for estimate in estimates]
     for cell, ledger in ledgers.items():
-        count = cell.remaining(ledger)
+        count = cell.count_left(ledger)
         times = [_mean_seconds(cell, trainings)] * count
         seconds += times
         searches[cell.cell.id] = {**cell.cost, "left": count, "time_one_at_a_time": _sum_text(times, "clock")}
-    missing_count, job = table.remaining(ledgers), plan.cells[0].jobs[0]
+    missing_count, job = table.count_left(ledgers), plan.cells[0].jobs[0]
     jobs = [estimate.run.job for estimate in estimates] + [job for cell in table.tuned for job in cell.jobs]
     figures = [figure.name for cell in plan.cells for figure in cell.figures]
     return {

@@ -28,10 +28,10 @@ NO_COMMIT = "none"
 
 
 def cell_origin(
-    cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, everywhere: Iterable[Tags]
+    cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, tags_of_trainings: Iterable[Tags]
 ) -> Origin:
-    """Returns the origin of a cell; `everywhere` has the MLflow tags of each of its trainings."""
-    tags = list(everywhere)
+    """Returns the origin of a cell; `tags_of_trainings` has the MLflow tags of each of its trainings."""
+    tags = list(tags_of_trainings)
     commits = set(map(commit_of, tags))
     versions = {training_tags.get(f"{VERSION_TAG}mlcl", "") for training_tags in tags}
     mlcl = ", ".join(sorted(filter(None, versions)))
@@ -44,12 +44,12 @@ def commit_of(tags: Tags) -> str:
     return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
-def check_committed(file: Path, written: Path | None) -> None:
+def check_committed(file: Path, written_folder: Path | None) -> None:
     """Raises UserError, for the table in `file`, unless the present code is a commit without changes.
 
-    Changes in the folder `written`, which has figures of earlier commands, do not count.
+    Changes in the folder `written_folder`, which has figures of earlier commands, do not count.
     """
-    tags = provenance(ignored_folder=written).tags
+    tags = provenance(ignored_folder=written_folder).tags
     if tags.get(Tag.DIRTY) != "false":
         state = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
         raise _uncommitted_error(file, state)

@@ -56,7 +56,7 @@ def run_table(
         return table.folder() or RunFolders(home, "tables").new_folder(submitted_id())
 
     def count(ledger: Ledger, announce: Callable[[str], None]) -> int:
-        missing_count = table.remaining(table.ledgers(ledger))
+        missing_count = table.count_left(table.ledgers(ledger))
         announce(f"{plan.name}: {table.count - missing_count} of {table.count} runs are done")
         return missing_count
 
@@ -105,7 +105,7 @@ def _outcome(
     table: TableTrainings, ledgers: Mapping[TunedCell, Ledger], stop: StopConditions
 ) -> tuple[State, str]:
     """Returns the table's state and reason; it is COMPLETE if no run is missing, even after a stop."""
-    missing_count = table.remaining(ledgers)
+    missing_count = table.count_left(ledgers)
     if missing_count == 0:
         return State.COMPLETE, ""
     if stop.cause is not None:

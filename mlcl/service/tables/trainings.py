@@ -66,7 +66,7 @@ class TableTrainings:
         self.plan, self.home = plan, home
         self.runs = check_table(plan, home)
         self.tuned = _tuned_cells(plan, home)
-        self.count = len(self.runs) + sum(cell.most for cell in self.tuned)
+        self.count = len(self.runs) + sum(cell.most_trainings for cell in self.tuned)
 
     @cached_property
     def identity(self) -> str:
@@ -88,7 +88,7 @@ class TableTrainings:
 
     def missing_runs(self) -> list[TableRun]:
         """Returns the runs that are not complete in the home, or lack embeddings that a cell needs."""
-        folders = finished(self.home)
+        folders = find_complete_runs(self.home)
         read_hashes = {job_hash(job) for cell in self.plan.cells if cell.neighbours for job in cell.jobs}
         complete_keys = {
             key
@@ -102,25 +102,25 @@ class TableTrainings:
         """The ledgers of all tables of the home, the latest table first; read once, at the first access."""
         return [Ledger(folder.path) for folder, _ in RunFolders(self.home, "tables").records()]
 
-    def ledgers(self, own: Ledger | None) -> dict[TunedCell, Ledger | None]:
+    def ledgers(self, own_ledger: Ledger | None) -> dict[TunedCell, Ledger | None]:
         """Returns the ledger that has, or will have, the searches of each tuned cell.
 
-        It is that of another table in which they are finished, unless `own` has begun them; otherwise it is
-        `own`.
+        It is that of another table in which they are finished, unless `own_ledger` has begun them; otherwise
+        it is `own_ledger`.
         """
         ledgers: dict[TunedCell, Ledger | None] = {}
         for cell in self.tuned:
             cell.follow(ledgers)
-            begun = own is not None and own.trials(scope=cell.scope)
+            begun = own_ledger is not None and own_ledger.trials(scope=cell.scope)
             other_ledgers = [] if begun else self.all_ledgers
-            ledgers[cell] = next((ledger for ledger in other_ledgers if cell.is_whole_in(ledger)), own)
+            ledgers[cell] = next((ledger for ledger in other_ledgers if cell.is_whole_in(ledger)), own_ledger)
         return ledgers
 
-    def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
+    def count_left(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
         """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
         for cell in self.tuned:  # the picks of a control may have changed since the last call of `follow`
             cell.follow(ledgers)
-        return len(self.missing_runs()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
+        return len(self.missing_runs()) + sum(cell.count_left(ledger) for cell, ledger in ledgers.items())
 
 
 class CellsSource(TrainingSource):
@@ -176,7 +176,7 @@ def _tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
     return list(tuned_cells.values())
 
 
-def finished(home: Path) -> dict[Key, RunFolder]:
+def find_complete_runs(home: Path) -> dict[Key, RunFolder]:
     """Returns the folders of the complete runs under `home` by key; of equal runs, the latest."""
     folders: dict[Key, RunFolder] = {}
     for folder, record in RunFolders(home).records():

@@ -115,7 +115,7 @@ class TunedCell:
     def picks(self, ledger: Ledger) -> list[Candidate]:
         """Returns the picked setting of each search; an empty list until all trials and races have ended."""
         searches = self.searches(ledger)
-        ended = all(search.ended >= search.search.plan.most for search in searches)
+        ended = all(search.ended_count >= search.search.plan.most_trials for search in searches)
         picks = [search.pick for search in searches] if ended else []
         return [] if None in picks else [pick for pick in picks if pick is not None]
 
@@ -174,26 +174,28 @@ class TunedCell:
     def cost(self) -> dict[str, int]:
         """The largest numbers of trainings by stage, and of epochs (`most_epochs`), for the table's plan."""
         parts = {
-            "trials": sum(search.plan.most for search in self._searches),
+            "trials": sum(search.plan.most_trials for search in self._searches),
             "race": sum(map(most_raced, self._searches)),
             "seeds": sum(search.plan.seeds for search in self._searches),
         }
-        epochs = self.most * max(map(epochs_each, self._searches))
+        epochs = self.most_trainings * max(map(epochs_each, self._searches))
         return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
 
     @property
-    def most(self) -> int:
+    def most_trainings(self) -> int:
         """The largest number of trainings that the cell can have."""
-        return sum(search.plan.most + most_raced(search) + search.plan.seeds for search in self._searches)
+        return sum(
+            search.plan.most_trials + most_raced(search) + search.plan.seeds for search in self._searches
+        )
 
-    def remaining(self, ledger: Ledger | None) -> int:
+    def count_left(self, ledger: Ledger | None) -> int:
         """Returns the number of trainings that have not ended in a ledger.
 
-        It is `most` without a ledger, or if the searches there used other values than the control's present
-        ones.
+        It is `most_trainings` without a ledger, or if the searches there used other values than the control's
+        present ones.
         """
         if ledger is None or (self.control is not None and not self._is_followed_in(ledger, starts=False)):
-            return self.most
+            return self.most_trainings
         return sum(search.left for search in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
@@ -203,8 +205,10 @@ class TunedCell:
     def result(self, ledger: Ledger) -> SearchResult:
         """Returns the result of the searches so far; its scores are means over the searches."""
         searches = self.searches(ledger)
-        trials = Counter(str(trial.state) for search in searches for trial in search.planned)
-        medians = [statistics.median(scores) for search in searches if (scores := scores_of(search.planned))]
+        trials = Counter(str(trial.state) for search in searches for trial in search.planned_trials)
+        medians = [
+            statistics.median(scores) for search in searches if (scores := scores_of(search.planned_trials))
+        ]
         return SearchResult(
             metric=self._plan.score,
             mode=self._plan.space.mode,
@@ -239,7 +243,7 @@ class TunedCell:
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         for search_plan in self._searches:
             open_version(search_plan.plan, ledger, engine.home, engine.reporter.note, search_plan.scope)
-        store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scopes, parent)
+        store = NestedTrials(ledger, folder, command.logs, self.data, plan.free_keys, self.scopes, parent)
         keep = plan.job.tracking.keep
         kept_files = KeptFiles("confirmed" if keep == "best" else keep, ledger, store)
         with command.stop.shielded():

@@ -38,7 +38,7 @@ def test_only_trials_of_equally_many_epochs_share_a_stage(search_of):
     for title, validation in zip(titles, (1, 3), strict=True):
         for row, score in stages[title].items():
             assert score == float(row) + validation / 10
-    assert stages[END].tolist() == data.complete["score"].tolist()
+    assert stages[END].tolist() == data.complete_trials["score"].tolist()
     assert len(stages) == MOST + 1
 
 
@@ -47,7 +47,7 @@ def test_the_table_has_the_state_of_each_trial_by_stage(search_of):
     plot = response_plots(data)[0]
     table = plot.table
     for _, row in table[table["stage"] == END].iterrows():
-        (trial,) = data.complete[data.complete["setting"] == row["setting"]].to_dict("records")
+        (trial,) = data.complete_trials[data.complete_trials["setting"] == row["setting"]].to_dict("records")
         state = "best" if trial["number"] == data.best["number"] else "complete"
         values = (row["state"], row["temperature of section"], row["score"])
         assert values == (state, trial[TAU], trial["score"])
@@ -95,14 +95,14 @@ def test_a_score_that_is_not_finite_is_left_out():
 def test_gamma_is_what_the_classifier_leaves(search_of):
     data = search_of()
     table = gamma_plot(data).table.set_index("setting")["weight of all heads"]
-    for _, row in data.complete.iterrows():
+    for _, row in data.complete_trials.iterrows():
         assert table[row["setting"]] == 1 - row[CLASSIFIER_WEIGHT]
 
 
 def test_gamma_of_a_fixed_classifier_is_the_heads_own_weight(search_of):
     data = search_of(heads=("section",), change=lambda frame: frame.assign(**{CLASSIFIER_WEIGHT: 1.0}))
     assert heads_weight(data.search).tolist() == data.search[WEIGHT].tolist()
-    assert gamma_plot(data).table["weight of all heads"].tolist() == data.complete[WEIGHT].tolist()
+    assert gamma_plot(data).table["weight of all heads"].tolist() == data.complete_trials[WEIGHT].tolist()
 
 
 def test_nothing_varied(search_of):

@@ -38,16 +38,16 @@ def test_history_has_the_final_scores_alone_and_the_best_so_far(search_of):
     data = search_of()
     table = history_plot(data).table
     complete_rows = table[table["series"] == "complete"]
-    assert complete_rows["trial"].tolist() == data.complete["number"].tolist()
-    assert complete_rows["val/accuracy"].tolist() == data.complete["score"].tolist()
+    assert complete_rows["trial"].tolist() == data.complete_trials["number"].tolist()
+    assert complete_rows["val/accuracy"].tolist() == data.complete_trials["score"].tolist()
     best = table[table["series"] == "best"]["val/accuracy"].tolist()
-    assert best == [max(data.complete["score"].iloc[: n + 1]) for n in range(len(best))]
+    assert best == [max(data.complete_trials["score"].iloc[: n + 1]) for n in range(len(best))]
 
 
 def test_history_of_a_minimised_score(search_of):
     data = search_of(goals=(Goal("val/loss", "min"),))
     table = history_plot(data).table
-    assert table["val/accuracy"].iloc[-1] == data.complete["score"].min()
+    assert table["val/accuracy"].iloc[-1] == data.complete_trials["score"].min()
 
 
 def test_pareto_table_says_what_is_on_the_front(search_of):

@@ -40,10 +40,10 @@ class Service:
         self.options = dict(zip(("ray_port", "dashboard_port", "mlflow_port"), ports, strict=True))
 
     def up(self, **options):
-        return local.up(options or self.options, self.home)
+        return local.start_service(options or self.options, self.home)
 
     def down(self, **how):
-        return local.down(self.home, **how)
+        return local.end_service(self.home, **how)
 
     def roots(self):
         state = read_state(self.folder)

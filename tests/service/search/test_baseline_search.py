@@ -77,14 +77,14 @@ def test_a_baseline_may_have_a_space_of_its_own(job, plain, tmp_path):
         baselines=[f"{tmp_path / 'plain.yaml'}:{tmp_path / 'own.yaml'}"], trials=2, seeds=2,
     )  # fmt: skip
     search, own_search = searched(sweep)
-    assert (search.arm, search.plan.searched, search.plan.space_text) == (
+    assert (search.arm, search.plan.searched_keys, search.plan.space_text) == (
         "plain",
         ("train.epochs",),
         files["own"],
     )
-    assert (search.plan.space.search, search.plan.free) == (
+    assert (search.plan.space.search, search.plan.free_keys) == (
         own_search.plan.space.search,
-        own_search.plan.free,
+        own_search.plan.free_keys,
     )
     with pytest.raises(UserError, match="nowhere"):
         load_space(job_and_space("plain.yaml:nowhere.yaml")[1], plain)
@@ -98,7 +98,7 @@ def test_who_is_searched(world, job, plain):
     sweep = plan(world, job, plain)
     search, own_search = searched(sweep)
     baseline_plan = search.plan
-    assert (search.arm, baseline_plan.trials, baseline_plan.baselines, baseline_plan.most) == (
+    assert (search.arm, baseline_plan.trials, baseline_plan.baselines, baseline_plan.most_trials) == (
         "plain",
         3,
         (),
