@@ -44,7 +44,7 @@ class Runs:
     the tracker's.
 
     Example:
-        >>> runs = Runs(Tracker.existing(Path("outputs")))
+        >>> runs = Runs(Tracker.open_existing(Path("outputs")))
         >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
     """
 

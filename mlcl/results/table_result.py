@@ -49,7 +49,7 @@ class TableResult:
         gains: The row whose gains over the others are shown, None for none.
 
     Example:
-        >>> runs = Runs(Tracker.existing(Path("outputs")))
+        >>> runs = Runs(Tracker.open_existing(Path("outputs")))
         >>> table = read_table(runs, runs.require_group("my-table"))
         >>> {cell.label: cell.figures[0].mean for cell in table.cells}
         {'Hotel, CE': 71.3, 'Hotel, MLCL': 74.5}
