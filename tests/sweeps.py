@@ -120,7 +120,7 @@ class World:
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # events of a clock would make two sweeps differ
         patch.setattr(sweep_run, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
-        patch.setattr(command, "provenance", lambda without: Provenance({"mlcl.python": "3"}, "diff"))
+        patch.setattr(command, "provenance", lambda ignored_folder: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
             fake_tracker = SimpleNamespace(uri="nowhere", home=home, hide_password=str)

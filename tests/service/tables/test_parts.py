@@ -125,7 +125,7 @@ CHANGED, COMMITTED = ({Tag.COMMIT: "1a2b3c", Tag.DIRTY: dirty} for dirty in ("tr
 @pytest.mark.parametrize(("tags", "text"), [(CHANGED, "uncommitted changes at 1a2b3c"), ({}, "no git")])
 def test_a_clean_table_trains_from_committed_code_alone(world, monkeypatch, tags, text):
     home = world("home")
-    monkeypatch.setattr(origin, "provenance", lambda without: Provenance(tags, ""))
+    monkeypatch.setattr(origin, "provenance", lambda ignored_folder: Provenance(tags, ""))
     with pytest.raises(UserError, match=text) as error:
         home.run(home.plan({"clean": True}))
     assert (error.value.key, home.trained()) == ("clean", [])
@@ -135,7 +135,7 @@ def test_a_clean_table_trains_from_committed_code_alone(world, monkeypatch, tags
 @pytest.mark.parametrize("commit", ["", "1a2b3c4d5e6f+", "1a2b3c4d5e6f, 9f8e7d6c5b4a+", "1a2b3c4d5e6f, none"])
 def test_figures_of_a_clean_table_are_of_committed_code(world, monkeypatch, tmp_path, commit):
     home = world("home")
-    monkeypatch.setattr(origin, "provenance", lambda without: Provenance(COMMITTED, ""))
+    monkeypatch.setattr(origin, "provenance", lambda ignored_folder: Provenance(COMMITTED, ""))
     report = home.run(plan := home.plan({"clean": True}))
     assert TableTrainings(plan, home.home).identity == TableTrainings(home.plan(), home.home).identity
 

@@ -30,7 +30,7 @@ def test_the_file_has_every_search_trial_and_fresh_seed(tables):
 @pytest.mark.parametrize(("dirty", "commit"), [("false", "1a2b3c4d5e6f"), ("true", "1a2b3c4d5e6f+")])
 def test_the_commit_and_whether_it_was_clean_stand_in_the_file(tables, monkeypatch, dirty, commit):
     tags = {"mlflow.source.git.commit": "1a2b3c4d5e6f" + 28 * "0", "mlcl.git.dirty": dirty}
-    monkeypatch.setattr(command, "provenance", lambda without: Provenance(tags, ""))
+    monkeypatch.setattr(command, "provenance", lambda ignored_folder: Provenance(tags, ""))
     report = tables.run(tables.plan(TUNED))
     trials = read_trials(report.folder / "trials.parquet")
     assert set(trials.commit) == {commit}
