@@ -112,7 +112,7 @@ def test_a_folder_that_libraries_need_and_that_is_not_there_is_one_line(monkeypa
     assert (answer.status, answer.err) == (3, f"failed: {said}\n")
 
 
-RECORDS, STORE = "mlcl.store.database.Database.runs", "mlcl.tracking.Tracker.existing"
+RECORDS, STORE = "mlcl.store.database.Database.runs", "mlcl.tracking.Tracker.open_existing"
 
 
 @pytest.mark.parametrize(

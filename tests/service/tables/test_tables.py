@@ -272,7 +272,7 @@ def second_signal(*_):
     ("owner", "name", "crash", "states", "end"),
     [
         (engine, "run_trainings", no_cluster, ["STOPPED"], ["FAILED", "RuntimeError: no cluster"]),
-        (table.CellResults, "plain", second_signal, ["COMPLETE"] * 4, ["STOPPED", ""]),
+        (table.CellResults, "plain_result", second_signal, ["COMPLETE"] * 4, ["STOPPED", ""]),
     ],
     ids=["executor", "second signal while metrics are read"],
 )
