@@ -56,7 +56,9 @@ def lab(tmp_path, ray_, monkeypatch):
 
     return SimpleNamespace(
         client=client, home=home, work=work, config=config, file=file,
-        submit=lambda words=WORDS, **kwargs: submit(client, words, home=home, **({"required_files": paths} | kwargs)),
+        submit=lambda words=WORDS, **kwargs: submit(
+            client, words, home=home, **({"required_files": paths} | kwargs)
+        ),
         resume=lambda id, *words: resume(client, id, words, home=home, check=check),
     )  # fmt: skip
 
