@@ -22,6 +22,7 @@ NOT_NAMES = {
     "teller", "tested", "told", "torn", "untyped", "watch", "watching", "wish",
 }  # fmt: skip
 """Words that no module name may have: metaphors, verbs and participles, which do not describe the file."""
+NOT_VARIABLES = {"its", "each", "told", "wanted", "said", "held", "both", "these"}
 SHARED_NAMES = {"Options", "Simplex", "LabelCollator"}
 """The names that several classes share because they mean the same: those of sources, spaces and adapters."""
 NO_SUBJECT = re.compile("(The same|That of|Those|What|Which|How|Why|This) ")
@@ -118,6 +119,17 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_modules_are_named_by_what_they_are():
     assert {name for name in trees() if NOT_NAMES & set(re.split(r"[._]", name))} == set()
+
+
+def test_a_variable_is_named_by_what_it_holds():
+    names = {
+        f"{module}: {node.id if isinstance(node, ast.Name) else node.arg}"
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NOT_VARIABLES)
+        or (isinstance(node, ast.arg) and node.arg in NOT_VARIABLES)
+    }
+    assert names == set()
 
 
 def test_no_file_is_long():
