@@ -62,8 +62,8 @@ class MachineError(Exception):
 
 def _shorten(value: object, limit: int = 300) -> str:
     if isinstance(value, list | tuple | set | frozenset):
-        value = ", ".join(map(str, value))
-    text = str(value)
+        value = ", ".join(str(item) or "''" for item in value) or "nothing"
+    text = str(value) or "''"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

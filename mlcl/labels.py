@@ -52,11 +52,13 @@ class LabelRows:
     def from_dense(cls, y_BL: Tensor) -> LabelRows:
         """Builds rows from a dense (B, L) matrix, in which every non-zero entry is a label.
 
-        Raises ValueError for anything but a dense tensor (B, L).
+        Raises ValueError for anything but a dense tensor (B, L), and for negative entries and NaN.
         """
         if not isinstance(y_BL, Tensor) or y_BL.ndim != 2 or y_BL.layout != torch.strided:
             detail = f"{tuple(y_BL.shape)} {y_BL.layout}" if isinstance(y_BL, Tensor) else type(y_BL).__name__
             raise ValueError(f"label rows are built from a dense tensor (B, L); found: {detail}")
+        if bool((y_BL < 0).any() | y_BL.isnan().any()):
+            raise ValueError("label entries must be 0 or more; unknown ones are given as unknown=LabelRows")
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))
         return cls(_offsets(counts), column_N, y_BL.shape[1])

@@ -31,6 +31,8 @@ most probable label of every row."""
 class FewShot:
     """The rows from which the classes are learnt, by the nearest neighbour or by a few-shot probe.
 
+    Raises ValueError if the numbers of embeddings and targets differ.
+
     Attributes:
         embeddings: Embeddings (N, D), float32.
         targets: Classes, or label rows; every row has a class or label, and every class or label has a row.
@@ -66,7 +68,13 @@ class FewShot:
         regression of its own, in which rows with and without the label have equal total weight; a row that is
         drawn for two labels is used once, and an unknown entry counts as absent. Source: Tian et al. 2020,
         Rethinking few-shot image classification.
+
+        Raises ValueError for fewer than one shot or draw, and for a single class.
         """
+        if shots < 1 or draws < 1:
+            raise ValueError(f"shots and draws must be 1 or more; found: {shots} and {draws}")
+        if self.task == "single" and self.n_classes < 2:
+            raise ValueError("a few-shot probe needs two classes or more")
         sets, values = as_label_sets(self.targets, self.n_classes), []
         row_E, class_E = array(sets.row_index()), array(sets.columns)
         for draw in range(draws):
@@ -95,4 +103,6 @@ class FewShot:
         with warnings.catch_warnings():
             # A label that all drawn rows have is always predicted, as it should be.
             warnings.filterwarnings("ignore", message="Label .* is present in all training examples")
-            return torch.from_numpy(model.fit(x_SD, y).predict_proba(q_MD))
+            probabilities = model.fit(x_SD, y).predict_proba(q_MD)
+        # A single label has a column for its absence, too.
+        return torch.from_numpy(probabilities[:, -self.n_classes :])

@@ -112,12 +112,12 @@ class _BlockMetrics:
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.task == "multi_label":
                 assert metric is not None
+                has_target_B = np.asarray(self._label_counts.cells) > 0
                 if metric.counts is not None:
-                    counts = self._label_counts
-                    return np.where(np.asarray(counts.cells) > 0, metric.counts(counts), np.nan)
+                    return np.where(has_target_B, metric.counts(self._label_counts), np.nan)
                 label_blocks = self._label_blocks
                 if metric.without_blocks is not None and (label_blocks.known is None or metric.masked):
-                    return metric.without_blocks(label_blocks)
+                    return np.where(has_target_B, metric.without_blocks(label_blocks), np.nan)
             else:
                 columns = self.probabilities.shape[1] if self.task == "aspects" else 1
                 metric, aspect = metric_of(name, self.task, self.aspects, columns)

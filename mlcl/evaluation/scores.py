@@ -186,7 +186,7 @@ def evaluate(
     Raises:
         ValueError: Probabilities are not within 0 and 1, shapes disagree, classes are no integers, no row has
             a known target, or `facts` lacks what a metric needs.
-        TypeError: Probabilities or targets are of another type.
+        TypeError: Probabilities or targets are of another type, or `only` is a string.
         UserError: `only` has an unknown name.
 
     Example:
@@ -200,6 +200,8 @@ def evaluate(
     if task == "aspects":
         aspects = _aspect_names(aspects, p.shape[1])
     names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
+    if isinstance(only, str):
+        raise TypeError(f"only is a list of names; found: {only!r}")
     unknown_names = [name for name in only or () if name not in names]
     if unknown_names:
         raise UserError("no such metric for this task", found=unknown_names, allowed=names)

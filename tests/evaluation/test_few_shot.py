@@ -90,3 +90,26 @@ def test_rows_without_a_target_are_refused(scene):
     x, y = scene
     with pytest.raises(ValueError, match="80 embeddings for 60 targets"):
         FewShot(x, y[:60], "single", 3)
+
+
+def test_a_single_label_has_a_probe(scene):
+    x, y = scene
+    sets = LabelRows.from_dense((y == 0).long()[:, None])
+    metrics = FewShot(x[:60], sets.take(torch.arange(60)), "multi_label", 1).probe(
+        x[60:], sets.take(torch.arange(60, 80)), shots=3, draws=1, seed=0
+    )
+    assert 0 <= metrics["micro_f1"] <= 1
+
+
+@pytest.mark.parametrize(("shots", "draws"), [(0, 1), (1, 0)])
+def test_a_probe_needs_a_shot_and_a_draw(scene, shots, draws):
+    x, y = scene
+    with pytest.raises(ValueError, match=f"must be 1 or more; found: {shots} and {draws}"):
+        FewShot(x, y, "single", 3).probe(x, y, shots=shots, draws=draws, seed=0)
+
+
+def test_a_probe_needs_two_classes(scene):
+    x, _ = scene
+    y = torch.zeros(len(x), dtype=torch.long)
+    with pytest.raises(ValueError, match="two classes or more"):
+        FewShot(x, y, "single", 1).probe(x, y, shots=1, draws=1, seed=0)

@@ -44,9 +44,9 @@ def test_without_the_block_of_all_known_targets_there_is_no_value():
 def test_without_the_block_of_all_known_labels_no_count_has_a_value():
     p, rows = torch.tensor([[0.9, 0.1], [0.8, 0.2]]), LabelRows.from_lists([[0], []], 2)
     partial_rows = replace(rows, unknown=LabelRows.from_lists([[], [0, 1]], 2))
-    names = ["micro_f1", "macro_f1"]
+    names = ["micro_f1", "macro_f1", "labels_scored"]
     values = values_without_blocks("multi_label", p, partial_rows, np.array([0, 1]), only=names)
-    assert [math.isnan(values[name][0]) for name in names] == [True, True]
+    assert [math.isnan(values[name][0]) for name in names] == [True, True, True]
     assert values["micro_f1"][1] == 1
 
 

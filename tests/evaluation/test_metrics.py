@@ -114,6 +114,7 @@ ONE, OF_CLASS = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
      ("single", ONE, torch.tensor([0, 1]), {}, ValueError, "1 rows of probabilities for 2"),
      ("single", ONE, torch.tensor([-1]), {}, ValueError, "no row has a target"),
      ("single", ONE, OF_CLASS, {"only": ["accuracyy"]}, UserError, r"accuracyy.*accuracy, .*macro_f1"),
+    ("single", ONE, OF_CLASS, {"only": "accuracy"}, TypeError, "only is a list of names; found: 'accuracy'"),
      ("multi_label", ONE, LabelRows.from_lists([[0]], 3), {}, ValueError, "2 columns .* for 3 labels"),
      ("multi_label", ONE, OF_CLASS, {}, TypeError, "label rows are needed, see mlcl.labels; found: Tensor"),
      ("single", ONE.tolist(), OF_CLASS, {}, TypeError, "not a tensor; found: list; allowed: torch.as_tensor"),

@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 import subprocess
 import sys
@@ -190,6 +191,8 @@ def test_rows_of_labels_in_tensors_have_no_repeats():
         (lambda: LabelRows.from_dense(torch.tensor([1, 0])), r"dense tensor \(B, L\); found: \(2,\)"),
         (lambda: LabelRows.from_dense(torch.eye(2).to_sparse()), "found: .* torch.sparse_coo"),
         (lambda: LabelRows.from_dense(torch.eye(2).numpy()), "found: ndarray"),
+        (lambda: LabelRows.from_dense(-torch.eye(2)), "must be 0 or more"),
+        (lambda: LabelRows.from_dense(torch.full((2, 2), math.nan)), "must be 0 or more"),
         (lambda: ROWS[0], r"row numbers \(N,\); found: numbers \(\)"),
     ],
 )

@@ -30,6 +30,7 @@ _TOTAL = "{total: 1.0} or {total: [low, high]}, with: [keys] or size: n besides"
 _BOUNDS = {"above", "below"}
 _RANGE = "[low, high] with low < high"
 _NOT_DISTINCT = "not a list of distinct values"
+_DISTINCT = "one value or more, each once"
 
 
 def _refuse(problem: str, allowed: str = "") -> NoReturn:
@@ -74,7 +75,7 @@ def _parse_int(value: Any) -> Int:
 
 def _parse_choice(values: Any) -> Choice:
     if not isinstance(values, (list, tuple)) or not values or not _is_distinct(values):
-        _refuse(_NOT_DISTINCT)
+        _refuse(_NOT_DISTINCT, _DISTINCT)
     return Choice(tuple(values))
 
 

@@ -315,7 +315,7 @@ UNUSED: dict[str, tuple[Kind, ...]] = {
     " of images or vectors; image or vectors names one": ("image", "vectors"),
     ", which may be labels": ("single", "multi_label", "path", "flag", "share"),
     ", with one value in all rows": ("constant",),
-    ", which are neither texts nor labels": ("other",),
+    ", with neither texts nor labels": ("other",),
 }
 """Kinds of columns that are not read, keyed by the end of the line that names such columns."""
 

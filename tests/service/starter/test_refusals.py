@@ -168,7 +168,7 @@ REFUSED = {
         lambda i, t: f"{'goods' if i == 3 else 'Goods'} > {t[0]}"),
     "a list with a missing item at line 1; found: NA, sport": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": ["NA", *t[:1]]})},
-    "key labels: a list with a missing item at line 1; found: ; allowed: one path": (
+    "key labels: a list with a missing item at line 1; found: ''; allowed: one path": (
         {"in.jsonl": lines(lambda i: "[null]")}, {"labels": ("labels",), "kind": "path", "separator": ">"}),
     **{f"several columns may be it: name one with text; found: {first}, {second}": table(
         (first, second, "label"), lambda i, t: (body(i, t), f"so they said {i}", t[0]))
