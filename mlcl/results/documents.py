@@ -77,13 +77,18 @@ def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
         ) from None
 
 
+def _no_results(file: Path) -> UserError:
+    allowed = "what its command writes; after a kill, run the same command again"
+    return UserError("has no results yet", file=file, allowed=allowed)
+
+
 def local_sweep(folder: Path) -> SweepResult:
     """Reads the result of a sweep from `sweep.json` in its folder. Raises UserError where there is none."""
     file = folder / SWEEP_JSON
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        raise UserError("has no results yet", file=file, allowed="what the sweep's command writes") from None
+        raise _no_results(file) from None
     return replace(read_result(SweepResult, text, file), folder=folder)
 
 
@@ -158,7 +163,14 @@ def _read(runs: Runs, run: Run, kind: type[ResultT], folder: str, name: str) -> 
     file = runs.home / folder / run.data.tags[Tag.ID] / name
     if file.is_file():
         return replace(read_result(kind, file.read_text(encoding="utf-8"), file), folder=file.parent)
-    return read_result(kind, runs.text(run, name), Path(name))
+    try:
+        text = runs.text(run, name)
+    except UserError:
+        if not file.parent.is_dir():
+            raise
+        # A kill before the first write leaves the folder without the file, and MLflow without the artifact.
+        raise _no_results(file) from None
+    return read_result(kind, text, Path(name))
 
 
 def _add_setting_runs(setting: SettingResult, runs_by_log: Mapping[str, Run]) -> SettingResult:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 FORMS = (
-    "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
+    "names, ids, beginnings, @last: sweep, SWEEP:SETTING, run, RUN,RUN, 'ROW, COLUMN' of a table with results"
 )
 WHAT = "WHAT"
 MOST_KEYS = 3

@@ -10,6 +10,7 @@ from mlcl.errors import UserError
 from mlcl.report.report import make_report
 from mlcl.results.cell_result import SearchResult
 from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
 from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
@@ -132,6 +133,14 @@ def test_a_table_that_is_not_written_yet(store, tmp_path):
     with pytest.raises(UserError, match=r"key table\.json: the run has no such artifact"):
         make_report(Runs(store.tracker), "young", tmp_path)
     assert not (tmp_path / "reports").exists()
+    runs = Runs(store.tracker)
+    (runs.home / "tables/mlcl-young").mkdir(parents=True)  # as a kill before the first write leaves it
+    with pytest.raises(UserError, match=r"no results yet; .*after a kill, run the same command again"):
+        make_report(runs, "young", tmp_path)
+    with pytest.raises(UserError, match=r"no results yet; .*after a kill, run the same command again"):
+        find_settings(runs, ["young"])
+    with pytest.raises(UserError, match="of a table with results"):
+        find_settings(runs, ["Row, Column"])
 
 
 def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tmp_path):
