@@ -26,12 +26,9 @@ from mlcl.service.jobs.client import (
     present_user,
 )
 from mlcl.service.jobs.package import stage
-from mlcl.service.ray.references import REFERENCES
+from mlcl.service.ray.references import DRIVER, REFERENCES
 from mlcl.store import new_id
 from mlcl.tracking.provenance import SUBMITTED
-
-DRIVER = "mlcl.cli.job_entrypoint"
-"""The module that the cluster runs: it resolves references to secrets, then runs `mlcl`."""
 
 Check = Callable[[Sequence[str], Path, Mapping[str, str]], Sequence[Path]]
 """A function that checks the words of a command, given its working directory and the submission's `files`.

@@ -98,6 +98,17 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
     return tuple(records)
 
 
+def stop_commands(processes: Sequence[Process], module: str, patience: float) -> None:
+    """Sends SIGTERM to the processes of a tree that run a Python module; waits until they have ended."""
+    commands = []
+    for member in process_tree(processes):
+        with suppress(psutil.Error):
+            if module in member.cmdline():
+                member.terminate()
+                commands.append(member)
+    _wait_for_end(commands, patience)
+
+
 def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     """Ends a process tree, and returns the number of its processes.
 

@@ -15,7 +15,7 @@ from mlcl.config.safe_yaml import dump_yaml
 from mlcl.config.section import validate
 from mlcl.errors import MachineError, UserError
 from mlcl.files import replace_text
-from mlcl.service.local.processes import check_free, end_processes, record_tree, start_process
+from mlcl.service.local.processes import check_free, end_processes, record_tree, start_process, stop_commands
 from mlcl.service.local.servers import (
     MLFLOW,
     RAY,
@@ -37,6 +37,7 @@ from mlcl.service.local.settings import (
     write_state,
 )
 from mlcl.service.process.signals import StopRequest, stop_on_signal
+from mlcl.service.ray.references import DRIVER
 
 PATIENCE = 300.0
 """Seconds to wait for the first answer of a server that was started."""
@@ -44,6 +45,8 @@ LOOK_EVERY = 0.5
 """Seconds between two requests to a server that has not answered yet."""
 LAST_LINES = 5
 """The number of last lines that an error shows of the log of a server that did not start."""
+JOB_PATIENCE = 30.0
+"""Seconds to wait, before the servers are ended, until jobs have written checkpoint and state."""
 NAMED = 5
 """The largest number of jobs that an error names."""
 
@@ -192,7 +195,7 @@ class DownResult:
 
 
 def end_service(home: Path, *, force: bool = False) -> DownResult:
-    """Ends the service; keeps secrets, databases and logs.
+    """Ends the service, after the commands of its jobs; keeps secrets, databases and logs.
 
     Raises UserError if jobs run or Ray does not list its jobs, unless `force` is set.
     """
@@ -204,6 +207,9 @@ def end_service(home: Path, *, force: bool = False) -> DownResult:
             return DownResult((), 0)
         if not force and RAY in state.living_servers():
             _check_idle(ray_jobs(ray_head(state.settings, folder)))
+        # Without Ray and MLflow, a job's command could write neither its checkpoint nor its state.
+        for server in state.servers.values():
+            stop_commands(server.processes, DRIVER, JOB_PATIENCE)
         counts = {name: discard(folder, server) for name, server in state.servers.items()}
         write_state(folder, replace(state, servers={}))
     return DownResult(tuple(name for name, count in counts.items() if count), sum(counts.values()))

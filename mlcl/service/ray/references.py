@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from mlcl.config.cluster import Reference
 from mlcl.errors import UserError
 
+DRIVER = "mlcl.cli.job_entrypoint"
+"""The module that the cluster runs: it resolves references to secrets, then runs `mlcl`."""
 REFERENCES = "MLCL_REFERENCES"
 """The environment variable with a JSON map from variable names to references to secrets.
 

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
 from mlcl.service.local.servers import Server, ServerProblem, create_ray_scratch, mlflow_server
 from mlcl.service.local.service import mlflow_address, read_state, service_status
-from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
+from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings, write_state
 from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
@@ -281,6 +282,30 @@ def test_down_refuses_while_jobs_run(service):
         service.down()
     assert len(service.members()) == 4
     assert service.down(force=True).processes == 4
+
+
+COMMAND = """import pathlib, signal, socket, sys, time
+def stop(*_):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
+        pathlib.Path(sys.argv[2]).write_text("stopped while Ray answered")
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+print("here", flush=True)
+time.sleep(1000)"""
+
+
+def test_down_stops_the_commands_of_jobs_before_ray(service, tmp_path):
+    service.up()
+    port, file, log = str(service.options["dashboard_port"]), tmp_path / "stopped", tmp_path / "log"
+    command = [sys.executable, "-I", "-S", "-c", COMMAND, port, str(file), "mlcl.cli.job_entrypoint"]
+    process = start_process(command, dict(os.environ), log)
+    until(lambda: log.read_text() == "here\n")
+    state = read_state(service.folder)
+    ray = state.servers["ray"]
+    state.servers["ray"] = replace(ray, processes=(*ray.processes, process))
+    write_state(service.folder, state)
+    assert set(service.down(force=True).servers) == {"ray", "mlflow"}
+    assert file.read_text() == "stopped while Ray answered"
 
 
 def test_down_refuses_where_ray_does_not_tell(service):
