@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from mlcl.service.doctor.home_checks import all_folders, any_locked, hold_locks,
 from mlcl.service.engine.closing import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
+from mlcl.tracking.cursor import CURSOR, Cursor, delivered_logs, pending_entries, undelivered_logs
 from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.tracker import Trashed, find_trashed
+from mlcl.tracking.tracker import Trashed, existing_run, find_trashed
 from mlcl.tracking.uri import hide_password, sqlite_file, stored_uri
 
 SHOWN_IDS = 3
@@ -67,13 +67,14 @@ def _find_trashed(scope: Scope, log: str) -> Trashed | None:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Yields MLflow runs whose state differs from the home's; a note counts RUNNING runs of other homes."""
+    """Yields MLflow runs whose state differs from the home's; notes count lost and other homes' runs."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
-    client, foreign_ids = MlflowClient(tracking_uri=scope.uri), []
+    client, foreign_ids, ids = MlflowClient(tracking_uri=scope.uri), [], set()
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
     for run in ClientRuns(client).find_tagged(Tag.OWNER, "", "!="):
         id, tags = str(run.info.run_id), run.data.tags
+        ids.add(id)
         log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
         locks = [] if owner is None else [owner.path / LOCK]
         if log and Cursor.of(scope.home, log).run_id == id:
@@ -100,6 +101,26 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
             f"{format_count(len(foreign_ids), 'run')}: {shown_ids}",
             problem,
             "look from their home",
+            note=True,
+        )
+    if ids:  # `find_undelivered` reports a store without any run of mlcl
+        yield from _find_lost_logs(scope, client, ids)
+
+
+def _find_lost_logs(scope: Scope, client: MlflowClient, ids: Set[str]) -> Iterator[Finding]:
+    """Yields a note if runs of delivered logs are neither among the store's active runs `ids` nor deleted.
+
+    They are not sent again by `--fix`, since a user may have removed the runs with `mlflow gc`.
+    """
+    run_ids = {log: str(Cursor.of(scope.home, log).run_id) for log in delivered_logs(scope.home, scope.uri)}
+    lost_ids = [log for log, id in run_ids.items() if id not in ids and existing_run(client, id) is None]
+    if lost_ids:
+        shown_logs = ", ".join(lost_ids[:SHOWN_IDS]) + (", ..." if len(lost_ids) > SHOWN_IDS else "")
+        yield Finding(
+            f"{format_count(len(lost_ids), 'log')}: {shown_logs}",
+            "delivered, but MLflow has no such run: removed for good, or the store is an older copy; "
+            f"without {CURSOR} in {scope.home / 'logs'}/LOG, --fix delivers again",
+            "none is needed where the runs were removed",
             note=True,
         )
 

@@ -121,6 +121,29 @@ def test_runs_of_another_home_are_counted_and_not_touched(home):
     assert {client.get_run(id).info.status for id in ids} == {"RUNNING"}
 
 
+def test_a_store_that_was_replaced_by_an_older_copy_is_named(home):
+    _, early_log = left(home, state=State.COMPLETE)
+    delivered(home, early_log)
+    _, log = left(home, state=State.COMPLETE)
+    _, deleted_log = left(home, state=State.COMPLETE)
+    client, _, deleted_id = delivered(home, log, deleted_log)
+    client.delete_run(deleted_id)
+    assert look(home) == []
+    # MLflow's client keeps a store open by its path: rows are removed as the copy lacks them.
+    with sqlite3.connect(home / "mlflow.db") as store:
+        for table in ("tags", "latest_metrics", "metrics", "params", "inputs"):
+            key = "destination_id" if table == "inputs" else "run_uuid"
+            store.execute(f"DELETE FROM {table} WHERE {key} = ?", (Cursor.of(home, log.id).run_id,))
+        store.execute("DELETE FROM runs WHERE run_uuid = ?", (Cursor.of(home, log.id).run_id,))
+    (result,) = results = look(home, fix=True)
+    assert (result.check, result.what, is_healthy(results)) == ("mlflow-states", f"1 log: {log.id}", True)
+    assert "the store is an older copy; without cursor.json in" in result.why
+    (log_folder(home, log.id) / "cursor.json").unlink()
+    assert statuses(look(home, "delivery", fix=True)) == ["MENDED"]
+    assert look(home) == []
+    assert said(client, Cursor.of(home, log.id).run_id) == ("FINISHED", "COMPLETE")
+
+
 def test_a_store_that_cannot_be_written_is_named_and_a_busy_one_is_not(home):
     store = home / "mlflow.db"
     connection = sqlite3.connect(store)
