@@ -559,6 +559,7 @@ OPTIONS_REFUSED = {
     "image: body": "key data.options",
     "fractions: [0.5, 0.1, 0.1]": "key data.options",
     "encoding: utf-9": "key data.options.encoding: unknown encoding",
+    "labels: {x: {kind: single, column: body}}": "the column body is text and labels",
     "labels: {x: {kind: double, column: c}}": "key data.options.labels.x",
     "labels: {x: {kind: single, column: c, classes: ['1', '1', '2']}}": "key data.options.labels.x",
     "labels: {x: {kind: aspects, columns: [c, c]}}": "key data.options.labels.x",

@@ -187,6 +187,13 @@ class TableOptions(Section):
             raise ValueError("give exactly one of text, image and vectors")
         return self
 
+    @model_validator(mode="after")
+    def _check_labels_are_not_content(self) -> Self:
+        columns = {c for label in self.labels.values() for c in label.match_columns(()).values()}
+        if both := sorted(columns.intersection(self.content)):
+            raise ValueError(f"the column {both[0]} is {self.modality} and labels")
+        return self
+
     @property
     def modality(self) -> Modality:
         """The modality of the content: `text`, `image` or `vectors`."""

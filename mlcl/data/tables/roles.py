@@ -140,9 +140,9 @@ def roles_of(
     sample, files = table.frame(names, SAMPLE), ImageFiles(table.path.parent)
     others = [name for name in names if name not in label_columns]
     contents = [role for name in others if (role := _content(name, sample[name], files))]
-    # A column without a name is an index that pandas has written.
-    content_names = {role.name for role in contents}
-    rest = [name for name in names if name and name not in content_names and not INDEX.fullmatch(name)]
+    # A column without a name is an index that pandas has written, unless it is given as labels.
+    unread = {"", *(role.name for role in contents), *filter(INDEX.fullmatch, names)}
+    rest = [name for name in names if name in label_columns or name not in unread]
     rows = TableRows.of(tables, rest)
     id_name = next((name for name in rest if name not in label_columns and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in label_columns and _is_split(name, rows)), None)

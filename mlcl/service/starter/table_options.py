@@ -77,7 +77,8 @@ def table_options(
             raise UserError(problem, file=other.path, found=sorted(missing), allowed=list(table.columns))
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
-    labels = [c for pattern in given.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
+    matches = (c for pattern in given.labels for c in fnmatch.filter(table.columns, pattern) or [pattern])
+    labels = list(dict.fromkeys(matches))
     columns_by_key = {key: [getattr(given, key)] for key in ("image", "vectors", "id", "split", "group")}
     for key, columns in (*columns_by_key.items(), ("text", given.text), ("labels", labels)):
         for column in columns:
@@ -265,6 +266,9 @@ class _ColumnChoice:
 
     def _levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Returns the columns' names, coarse to fine. Raises UserError if the columns do not form levels."""
+        if self.given.kind == "single":  # a sign within a name divides nothing
+            divided = ("multi_label", "path")
+            columns = [replace(r, kind="single") if r.kind in divided else r for r in columns]
         levels = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
         if len(levels) < len(columns):
             problem = "not levels of one another: name the one to predict"

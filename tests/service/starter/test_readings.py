@@ -295,6 +295,24 @@ def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):
         table_options([tmp_path / "in.csv"], UserOptions(labels=("area", "topic")))
 
 
+def test_columns_named_as_labels_are_read_once_and_whole(tmp_path):
+    names = {"fun": ("arts, crafts", "music"), "life": ("food, drink", "home")}
+
+    def row(i, t):
+        area = ("fun", "life")[i % 2]
+        return i % 5, body(i, t), area, names[area][i // 2 % 2]
+
+    (tmp_path / "in.csv").write_bytes(table(("", "text", "area", "topic"), row))
+    single = UserOptions(labels=("area", "topic", "t*c"), kind="single")
+    _, options, _ = table_options([tmp_path / "in.csv"], single)
+    assert options["labels"]["path"] == {"kind": "hierarchy", "levels": ["area", "topic"]}
+    assert set(options["labels"]) == {"area", "topic", "path"}
+    data = Dataset.open(prepare("csv", tmp_path / "home", options))
+    assert data.info.space("topic").classes == ("arts, crafts", "food, drink", "home", "music")
+    _, options, _ = table_options([tmp_path / "in.csv"], UserOptions(labels=("",)))
+    assert options["labels"] == {"labels": {"kind": "single", "column": ""}}
+
+
 def test_images_with_the_same_pixels_are_found_at_any_size():
     pixels = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
     with io.BytesIO() as jpeg, io.BytesIO() as png:
