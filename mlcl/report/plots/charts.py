@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -173,7 +174,9 @@ def legend(figure: Figure, axes: Axes) -> None:
 def to_svg(figure: Figure) -> str:
     """Returns the figure as SVG; equal figures give equal text."""
     file = StringIO()
-    with style.matplotlib_style():
+    with style.matplotlib_style(), warnings.catch_warnings():
+        # The text stays text in the SVG: the browser's fonts draw what matplotlib's cannot.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         figure.savefig(file, format="svg", metadata={"Date": None})
     svg = _PLACE.sub(lambda match: _DIGITS.sub(r"\1", match[0]), file.getvalue())
     return _INDENT.sub("\n", svg)

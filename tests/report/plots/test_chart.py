@@ -70,6 +70,13 @@ def test_texts_are_drawn_as_they_are_and_the_same_chart_gives_the_same_file():
     assert to_svg(plot.figure()) == svg
 
 
+def test_signs_that_no_font_of_matplotlib_has_stay_text_without_a_warning(recwarn):
+    names = ("日本", "\N{GRINNING FACE}")
+    svg = to_svg(chart(*(series(name, [0, 1], [0, 1]) for name in names)).figure())
+    assert [name for name in names if name not in svg] == []
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_legend_of_many_lies_below_the_axes_and_inside_the_figure():
     figure = chart(*lines(14)).figure()
     figure.draw_without_rendering()
