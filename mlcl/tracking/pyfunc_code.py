@@ -3,9 +3,11 @@
 from typing import Any
 
 import pandas as pd
+from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
+from mlcl.errors import UserError
 from mlcl.training.export import load_model
 
 
@@ -22,12 +24,18 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Returns labels and probabilities; `params` may have `predictor` and (multi-label) `threshold`."""
+        """Returns labels and probabilities; `params` may have `predictor` and (multi-label) `threshold`.
+
+        Raises MlflowException for bad input: its message is what MLflow's server answers.
+        """
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
-        predictions = self._model.predict(
-            inputs, predictor=params.get("predictor"), threshold=params.get("threshold")
-        )
+        try:
+            predictions = self._model.predict(
+                inputs, predictor=params.get("predictor"), threshold=params.get("threshold")
+            )
+        except UserError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
         return pd.DataFrame(dict(predictions.columns), index=model_input.index)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from builders import job_tree, png, shades, tiny_job
 from commands import mlcl
+from mlflow.exceptions import MlflowException
 from mlflow_servers import mlflow_server
 
 from mlcl import load_model
@@ -290,9 +291,12 @@ def test_every_task_is_a_pyfunc(task, home, tiny, client, images, tmp_path):
     report = run(home, images if task == "shades" else tiny, "objective.heads={}", *TASKS[task], epochs=1)
     export(home, report.id, "--to", tmp_path / "model", "--register", task)
     column, inputs = ("image", [png(20), png(235)]) if task == "shades" else ("text", ["ball noise1", "law"])
-    frame = mlflow.pyfunc.load_model(str(logged(client, report)[1])).predict(pd.DataFrame({column: inputs}))
+    model, rows = mlflow.pyfunc.load_model(str(logged(client, report)[1])), pd.DataFrame({column: inputs})
     expected = dict(load_model(tmp_path / "model").predict(inputs).columns)
-    pd.testing.assert_frame_equal(frame, pd.DataFrame(expected))
+    pd.testing.assert_frame_equal(model.predict(rows), pd.DataFrame(expected))
+    with pytest.raises(MlflowException, match="this model has no such predictor; found: svm") as error:
+        model.predict(rows, params={"predictor": "svm"})
+    assert error.value.get_http_status_code() == 400
 
 
 def test_a_better_run_takes_the_alias(home, tiny, client):
