@@ -189,9 +189,10 @@ class TableOptions(Section):
 
     @model_validator(mode="after")
     def _check_labels_are_not_content(self) -> Self:
-        columns = {c for label in self.labels.values() for c in label.match_columns(()).values()}
-        if both := sorted(columns.intersection(self.content)):
-            raise ValueError(f"the column {both[0]} is {self.modality} and labels")
+        columns = {name for label in self.labels.values() for name in label.match_columns(()).values()}
+        content_labels = sorted(columns.intersection(self.content))
+        if content_labels:
+            raise ValueError(f"the column {content_labels[0]} is {self.modality} and labels")
         return self
 
     @property
