@@ -177,7 +177,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
             f"{setting.label}: seeds {' '.join(map(str, setting.runs))}" for setting in settings
         )
         raise UserError("these settings share no seed, and cannot be paired", key="WHAT", found=seeds)
-    _check_data(reference, other)
+    check_same_data(reference, other)
     bad_runs = [
         f"{setting.label}, seed {seed}: {run.metrics[metric]}"
         for setting in settings
@@ -225,7 +225,7 @@ def shares_draws(a: ComparedSetting, b: ComparedSetting) -> bool:
     return bool(draws_a & draws_b)
 
 
-def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
+def check_same_data(a: ComparedSetting, b: ComparedSetting) -> None:
     """Raises UserError unless runs of both settings drew from the data with equal seeds and got equal data.
 
     Where each seed has its own split, the runs of each shared seed must have the same draws and data.

@@ -13,6 +13,7 @@ from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.compared_setting import (
     ComparedSetting,
+    check_same_data,
     compare_pair,
     join_searches,
     margin_of,
@@ -218,6 +219,8 @@ def _find_metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     for name in _possible_names(metric):
         if all(_recorded_name(name, setting) in setting.metrics for setting in settings):
             return name
+    for setting in settings[1:]:  # on other data a metric may be missing, and no other would compare
+        check_same_data(settings[0], setting)
     shared_names = set.intersection(*(setting.metrics for setting in settings))
     problem, allowed = "no metric of this name that all have", sorted(shared_names)
     lacking_setting = next((setting for setting in settings if not _has_metric(setting, metric)), None)

@@ -127,6 +127,7 @@ def test_runs_say_which_side_of_a_metric_is_better_where_one_is(lower, metric, v
         (None, "accuracy", "needs two settings or more; found: as written"),
         (made_up_setting("o", {0: 0.5, 1: 0.6}, data="data2"), "accuracy",
          "trained on different data; found: as written data1, o data2"),
+        (made_up_setting("o", {0: {"test/map": 0.5}}, data="data2"), "accuracy", "trained on different data"),
         (BETTER, "test/acuracy", "as written has no such metric; did you mean test/accuracy?"),
         (made_up_setting("o", {0: NAN, 1: 0.5}), "accuracy",
          "test/accuracy is not a number in some runs; found: o, seed 0: nan"),
