@@ -267,8 +267,8 @@ class _ColumnChoice:
     def _levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Returns the columns' names, coarse to fine. Raises UserError if the columns do not form levels."""
         if self.given.kind == "single":  # a sign within a name divides nothing
-            divided = ("multi_label", "path")
-            columns = [replace(r, kind="single") if r.kind in divided else r for r in columns]
+            split_kinds = ("multi_label", "path")
+            columns = [replace(r, kind="single") if r.kind in split_kinds else r for r in columns]
         levels = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
         if len(levels) < len(columns):
             problem = "not levels of one another: name the one to predict"
