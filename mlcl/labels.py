@@ -57,7 +57,7 @@ class LabelRows:
         if not isinstance(y_BL, Tensor) or y_BL.ndim != 2 or y_BL.layout != torch.strided:
             detail = f"{tuple(y_BL.shape)} {y_BL.layout}" if isinstance(y_BL, Tensor) else type(y_BL).__name__
             raise ValueError(f"label rows are built from a dense tensor (B, L); found: {detail}")
-        if bool((y_BL < 0).any() | y_BL.isnan().any()):
+        if not bool((y_BL >= 0).all()):  # False for NaN, too
             raise ValueError("label entries must be 0 or more; unknown ones are given as unknown=LabelRows")
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))

@@ -69,12 +69,13 @@ class FewShot:
         drawn for two labels is used once, and an unknown entry counts as absent. Source: Tian et al. 2020,
         Rethinking few-shot image classification.
 
-        Raises ValueError for fewer than one shot or draw, and for a single class.
+        Raises ValueError for fewer than one shot or draw, and for a single class or label: all drawn rows
+        have it.
         """
         if shots < 1 or draws < 1:
             raise ValueError(f"shots and draws must be 1 or more; found: {shots} and {draws}")
-        if self.task == "single" and self.n_classes < 2:
-            raise ValueError("a few-shot probe needs two classes or more")
+        if self.n_classes < 2:
+            raise ValueError("a few-shot probe needs two classes or labels")
         sets, values = as_label_sets(self.targets, self.n_classes), []
         row_E, class_E = array(sets.row_index()), array(sets.columns)
         for draw in range(draws):
@@ -103,6 +104,4 @@ class FewShot:
         with warnings.catch_warnings():
             # A label that all drawn rows have is always predicted, as it should be.
             warnings.filterwarnings("ignore", message="Label .* is present in all training examples")
-            probabilities = model.fit(x_SD, y).predict_proba(q_MD)
-        # A single label has a column for its absence, too.
-        return torch.from_numpy(probabilities[:, -self.n_classes :])
+            return torch.from_numpy(model.fit(x_SD, y).predict_proba(q_MD))
